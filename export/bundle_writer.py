@@ -1,0 +1,265 @@
+"""Write a bundle: the checkpoint's files, the graphs beside them, and the manifest last.
+
+Everything is written into a folder with another name that is renamed at the end, so a bundle that was not finished
+never looks like one. Weights are hard links where the file system allows, so an export needs no second copy of them.
+"""
+
+import importlib.metadata
+import os
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import onnx_ir as ir
+
+from vela.export import checkpoint, effective, trace
+from vela.export.passes import bind_weights, fix_shape, select_outputs, simplify, strip_metadata
+from vela.graphs import bundle, contract, digests, errors, heads, manifest
+from vela.serve import tokenization
+from vela.verify import graph_file
+
+Progress = Callable[[str], None]
+TOOLS = ("vela-onnx", "torch", "transformers", "onnx-ir", "onnxscript", "tokenizers")
+# Source: graphs.md, one ladder for all; each doubles, so no input is padded to more than twice its length.
+DEFAULT_BUCKETS = (64, 128, 256, 512, 1024, 2048, 4096, 8192)
+IR_VERSION = 10
+
+
+@dataclass(frozen=True, slots=True)
+class ExportPlan:
+    """What to write.
+
+    Attributes:
+        name: Name that the model is served under.
+        buckets: Sequence lengths of the fixed graphs; those above the head's limit are left out.
+        batches: Batch sizes of the fixed graphs.
+        storage: Whether graphs refer to the checkpoint's weights or hold copies.
+        repository: Hub repository of a pinned model, else empty.
+        revision: Its commit, else empty.
+        model_sha256: Its identity, else empty.
+    """
+
+    name: str
+    buckets: tuple[int, ...] = DEFAULT_BUCKETS
+    batches: tuple[int, ...] = (1,)
+    storage: contract.WeightStorage = "reference"
+    repository: str = ""
+    revision: str = ""
+    model_sha256: str = ""
+
+    def __post_init__(self) -> None:
+        if any(size < 2 for size in self.buckets) or any(size < 1 for size in self.batches):
+            raise ValueError(f"buckets start at 2 tokens and batches at 1 row, got {self.buckets} and {self.batches}")
+
+
+@dataclass(frozen=True, slots=True)
+class GraphPlan:
+    """One graph of a bundle: its id, target, exit and shape; None is dynamic."""
+
+    id: str
+    file: str
+    target: contract.Target
+    output: str
+    exit_layer: int
+    batch: int | None
+    sequence: int | None
+    keeps_scopes: bool
+
+
+def export_bundle(
+    source: checkpoint.Checkpoint, out: Path, plan: ExportPlan, traces: trace.TraceCache, progress: Progress
+) -> bundle.Bundle:
+    """Export a checkpoint to a bundle folder.
+
+    Args:
+        source: The checkpoint.
+        out: Folder to make; it must not exist.
+        plan: What to write.
+        traces: Shared traces of this process.
+        progress: Told what is being done.
+
+    Raises:
+        ExportError: `out` exists, or a graph could not be made.
+    """
+    if out.exists():
+        raise errors.ExportError(
+            "an existing folder", expected="no folder", where=str(out), fix="Remove it, or choose another --out."
+        )
+    staging = out.with_name(f".{out.name}.partial")
+    shutil.rmtree(staging, ignore_errors=True)
+    staging.mkdir(parents=True)
+    progress(f"{plan.name}: tracing")
+    traced = traces.get(source)
+    listing = _link_checkpoint(source, staging)
+    graphs = []
+    for graph_plan in plan_graphs(source, plan):
+        progress(f"{plan.name}: {graph_plan.id}")
+        graphs.append(_write_graph(source, traced, graph_plan, staging, plan.storage))
+    content = _manifest(source, plan, listing, tuple(graphs)).sealed()
+    (staging / contract.MANIFEST_FILE).write_bytes(manifest.encode_manifest(content))
+    os.replace(staging, out)
+    return bundle.Bundle.open(out)
+
+
+def plan_graphs(source: checkpoint.Checkpoint, plan: ExportPlan) -> list[GraphPlan]:
+    """List the graphs of a bundle: for each exit the dynamic one, then one for each batch and bucket."""
+    layers = len(source.architecture.layer_types)
+    decoder = source.head.decoder
+    exits = decoder.exits if isinstance(decoder, heads.EmbeddingDecoder) else (layers,)
+    plans = []
+    for layer in sorted(exits, reverse=True):
+        output = contract.embedding_output(layer) if isinstance(decoder, heads.EmbeddingDecoder) else contract.LOGITS
+        suffix = "" if layer == layers else f"-l{layer}"
+        name = contract.DYNAMIC_GRAPH_FILE.removesuffix(".onnx") + suffix
+        plans.append(GraphPlan(name, f"{name}.onnx", "ort", output, layer, None, None, keeps_scopes=True))
+        fixed = [(batch, size) for batch in plan.batches for size in plan.buckets if size <= source.head.max_tokens]
+        for index, (batch, size) in enumerate(fixed):
+            name = f"portable{suffix}-b{batch}-s{size}"
+            keeps = index == 0
+            plans.append(GraphPlan(name, f"{name}.onnx", "portable", output, layer, batch, size, keeps_scopes=keeps))
+    return plans
+
+
+def _link_checkpoint(source: checkpoint.Checkpoint, staging: Path) -> dict[str, manifest.SourceFile]:
+    """Put the checkpoint's files into the bundle and take their digests there."""
+    files = {}
+    for name in checkpoint.checkpoint_files(source.folder):
+        target = staging / name
+        target.parent.mkdir(exist_ok=True)
+        original = (source.folder / name).resolve()  # the Hub's cache keeps links to blobs
+        if name.endswith(".safetensors"):
+            try:
+                os.link(original, target)
+            except OSError:
+                shutil.copyfile(original, target)
+        else:
+            shutil.copyfile(original, target)
+        files[name] = manifest.SourceFile(digests.sha256_of_file(target), target.stat().st_size)
+    return files
+
+
+def _write_graph(
+    source: checkpoint.Checkpoint,
+    traced: trace.Trace,
+    plan: GraphPlan,
+    folder: Path,
+    storage: contract.WeightStorage,
+) -> manifest.Graph:
+    model = traced.model.clone()
+    select_outputs.select_outputs(model, [plan.output])
+    if plan.batch is not None and plan.sequence is not None:
+        fix_shape.fix_shape(model, plan.batch, plan.sequence)
+    else:
+        simplify.simplify(model)
+    tables = effective.rope_tables(trace.tracing_config(source), _table_prefix(traced))
+    weights = bind_weights.Weights(folder, source.tensors, tables, storage)
+    external = bind_weights.bind_weights(model, traced.weights, weights)
+    _declare_contract(model, source, plan)
+    strip_metadata.strip_metadata(model, keep_scopes=plan.keeps_scopes)
+    ir.save(model, folder / plan.file)
+    return _describe(folder / plan.file, plan, storage, source.head.name, external)
+
+
+def _table_prefix(traced: trace.Trace) -> str:
+    """Give the module path before `rotary_emb.` in the traced names; it depends on the form."""
+    return next(name for name in traced.weights if "rotary_emb." in name).split("rotary_emb.")[0]
+
+
+def _declare_contract(model: ir.Model, source: checkpoint.Checkpoint, plan: GraphPlan) -> None:
+    """Write the contract's dimensions onto inputs and outputs, and who made the graph."""
+    batch, sequence = plan.batch or contract.BATCH, plan.sequence or contract.SEQUENCE
+    for value, spec in zip(model.graph.inputs, contract.graph_inputs(batch, sequence), strict=True):
+        value.name, value.shape = spec.name, ir.Shape(spec.shape)
+    output = model.graph.outputs[0]
+    output.name, output.dtype = plan.output, ir.DataType.FLOAT
+    output.shape = ir.Shape(output_shape(source.head, source.architecture.hidden_size, batch, sequence))
+    model.ir_version = IR_VERSION
+    model.producer_name, model.producer_version = "vela", importlib.metadata.version("vela-onnx")
+    model.graph.name = plan.id
+    model.graph.doc_string = None
+
+
+def output_shape(head: heads.Head, hidden: int, batch: int | str, sequence: int | str) -> tuple[int | str, ...]:
+    """Give the shape of a head's output: (B, C), (B, T, C) or (B, H)."""
+    labels = len(heads.labels_of(head.decoder))
+    match head.kind:
+        case "token":
+            return (batch, sequence, labels)
+        case "embedding":
+            return (batch, hidden)
+        case _:
+            return (batch, labels)
+
+
+def _describe(
+    path: Path, plan: GraphPlan, storage: contract.WeightStorage, head: str, external: dict[str, str]
+) -> manifest.Graph:
+    """Describe the file that was written, by reading it again."""
+    written = graph_file.GraphFile.read(path)
+    if set(written.external) != set(external):
+        raise errors.ExportError(
+            f"{len(written.external)} external tensors",
+            expected=f"the {len(external)} that were bound",
+            where=path.name,
+            fix="This is a defect of Vela: report it with the checkpoint's config.json.",
+        )
+    return manifest.Graph(
+        id=plan.id,
+        file=plan.file,
+        sha256=digests.sha256_of_file(path),
+        size_bytes=path.stat().st_size,
+        target=plan.target,
+        precision="fp32",
+        storage=storage,
+        opset=written.opset,
+        head=head,
+        exit_layer=plan.exit_layer,
+        inputs=written.inputs,
+        outputs=written.outputs,
+        external=external,
+        inline=written.inline_entries(),
+    )
+
+
+def _manifest(
+    source: checkpoint.Checkpoint,
+    plan: ExportPlan,
+    files: dict[str, manifest.SourceFile],
+    graphs: tuple[manifest.Graph, ...],
+) -> manifest.Manifest:
+    listing = {name: file.sha256 for name, file in files.items()}
+    return manifest.Manifest(
+        schema_version=manifest.SCHEMA_VERSION,
+        model=manifest.Model(
+            name=plan.name,
+            repository=plan.repository,
+            revision=plan.revision,
+            model_sha256=plan.model_sha256 or digests.digest_of_listing(listing),
+            model_type=str(source.config["model_type"]),
+            hidden_size=source.architecture.hidden_size,
+            layers=len(source.architecture.layer_types),
+            parameters=source.parameter_count,
+        ),
+        sources=files,
+        weights=weight_tensors(source),
+        tokenizer=tokenization.facts_from_tokenizer(
+            source.folder / "tokenizer.json", pad_id=int(source.config["pad_token_id"])
+        ),
+        heads=(source.head,),
+        graphs=graphs,
+        tools={name: importlib.metadata.version(name) for name in TOOLS},
+    )
+
+
+def weight_tensors(source: checkpoint.Checkpoint) -> tuple[manifest.WeightTensor, ...]:
+    """Describe every tensor of the checkpoint by place and content."""
+    described = []
+    for file, entries in source.tensors.items():
+        ranges = [(place.offset, place.length) for place in entries.values()]
+        content = digests.sha256_of_range(source.folder / file, ranges)
+        for (name, place), sha256 in zip(entries.items(), content, strict=True):
+            described.append(
+                manifest.WeightTensor(file, name, place.dtype, place.shape, place.offset, place.length, sha256)
+            )
+    return tuple(described)

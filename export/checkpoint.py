@@ -1,0 +1,105 @@
+"""A checkpoint folder: its files, digests, tensors, architecture and head, read before any framework opens it.
+
+Export starts here and the gate's reference starts here, so both refuse the same things: pickled weights, shards,
+reduced precision, unknown configuration keys.
+"""
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+from vela.graphs import contract, digests, errors, heads, safetensors_header, task
+from vela.verify import architecture
+
+# What belongs to a checkpoint: everything that Transformers, sentence-transformers or a tokenizer reads. Graphs,
+# records and notes that lie beside it do not.
+CHECKPOINT_SUFFIXES = (".json", ".safetensors", ".txt", ".model")
+NOT_OF_THE_CHECKPOINT = frozenset({contract.MANIFEST_FILE, "golden.json", "attestation.json", "eval.json"})
+SUBFOLDERS = ("1_Pooling",)
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """A readable checkpoint of a supported task.
+
+    Attributes:
+        folder: Where it lies.
+        config: Content of config.json.
+        architecture: The independent reading of it.
+        head: The head that its files describe.
+        tensors: Places of all tensors, by file and name.
+    """
+
+    folder: Path
+    config: dict[str, Any]
+    architecture: architecture.Architecture
+    head: heads.Head
+    tensors: dict[str, dict[str, safetensors_header.StoredTensor]]
+
+    @classmethod
+    def read(cls, folder: Path, *, allowed_keys: Collection[str] = ()) -> Self:
+        """Read and check a checkpoint folder.
+
+        Raises:
+            CheckpointError: it is incomplete, of an unsupported task or precision, or contradicts itself.
+        """
+        if not folder.is_dir():
+            raise _unreadable(str(folder), "no such folder", "a checkpoint folder")
+        config = task.read_json(folder / "config.json")
+        files = [name for name in checkpoint_files(folder) if name.endswith(".safetensors")]
+        _check_weight_files(folder, files)
+        tensors = {name: safetensors_header.read_safetensors_header(folder / name) for name in files}
+        _check_precision(tensors)
+        return cls(
+            folder, config, architecture.read_architecture(config, allowed_keys), task.read_head(folder), tensors
+        )
+
+    def listing(self) -> dict[str, str]:
+        """Give the SHA-256 of every file of the checkpoint."""
+        return listing(self.folder)
+
+    @property
+    def parameter_count(self) -> int:
+        """Number of weights in all safetensors files."""
+        return sum(tensor.length // 4 for tensors in self.tensors.values() for tensor in tensors.values())
+
+
+def checkpoint_files(folder: Path) -> list[str]:
+    """List the checkpoint's files, sorted, as names relative to the folder."""
+    names = [path.name for path in folder.iterdir() if path.is_file() and path.suffix in CHECKPOINT_SUFFIXES]
+    for subfolder in SUBFOLDERS:
+        if (folder / subfolder).is_dir():
+            names += [f"{subfolder}/{path.name}" for path in (folder / subfolder).iterdir() if path.suffix == ".json"]
+    return sorted(name for name in names if name not in NOT_OF_THE_CHECKPOINT)
+
+
+def listing(folder: Path) -> dict[str, str]:
+    """Give the SHA-256 of every file of the checkpoint in a folder."""
+    return {name: digests.sha256_of_file(folder / name) for name in checkpoint_files(folder)}
+
+
+def _check_weight_files(folder: Path, files: list[str]) -> None:
+    if (folder / "model.safetensors.index.json").is_file():
+        raise _unreadable(
+            folder.name, "weights in shards", f"one {contract.WEIGHTS_FILE}; graphs refer to it by offset"
+        )
+    if contract.WEIGHTS_FILE not in files:
+        raise _unreadable(folder.name, f"the weight files {files}", f"{contract.WEIGHTS_FILE}; pickled weights never")
+
+
+def _check_precision(tensors: dict[str, dict[str, safetensors_header.StoredTensor]]) -> None:
+    for file, entries in tensors.items():
+        reduced = [name for name, tensor in entries.items() if tensor.dtype != "F32"]
+        if reduced:
+            raise _unreadable(
+                file,
+                f"{len(reduced)} of {len(entries)} tensors in {entries[reduced[0]].dtype}, such as {reduced[0]}",
+                "FP32 weights; they are never upcast silently",
+            )
+
+
+def _unreadable(where: str, found: str, expected: str) -> errors.CheckpointError:
+    return errors.CheckpointError(
+        found, expected=expected, where=where, fix="Save the checkpoint with save_pretrained in float32, in one file."
+    )

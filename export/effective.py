@@ -1,0 +1,122 @@
+"""The effective values in a built model, compared with the independent reading of config.json.
+
+A config key matters only through what the built model does with it, so this looks at modules, not at the config
+object: RoPE tables, layer types, windows, epsilons, activations, pooling, label count.
+"""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import nn
+from transformers import ModernBertConfig
+from transformers.activations import ACT2FN
+from transformers.models.modernbert.modeling_modernbert import ModernBertModel, ModernBertRotaryEmbedding
+
+from vela.graphs import errors
+from vela.verify import architecture
+
+# float32 powers of two libraries differ by a few units in the last place; a wrong theta differs in the first digits.
+TABLE_TOLERANCE = 1e-6
+
+
+def rope_tables(config: ModernBertConfig, prefix: str) -> dict[str, NDArray[np.float32]]:
+    """Compute the RoPE tables by Transformers' own code, named as the traced graph names them."""
+    module = ModernBertRotaryEmbedding(config)
+    return {
+        f"{prefix}rotary_emb.{name}": buffer.numpy().astype(np.float32)
+        for name, buffer in module.named_buffers()
+        if not name.endswith("original_inv_freq")
+    }
+
+
+def check_effective(model: nn.Module, expected: architecture.Architecture) -> None:
+    """Compare a built model with the independent reading.
+
+    Raises:
+        CheckpointError: naming each value that differs, as Transformers built it and as the file says.
+    """
+    encoder = model if isinstance(model, ModernBertModel) else model.model
+    found = _encoder_values(encoder) | _head_values(model, expected)
+    wanted = _expected_values(expected)
+    differing = [f"{key} {found.get(key)!r} for {value!r}" for key, value in wanted.items() if found.get(key) != value]
+    differing += _differing_tables(encoder, expected)
+    if differing:
+        raise errors.CheckpointError(
+            f"a model built with {'; '.join(differing)}",
+            expected="the values that config.json states",
+            where="config.json as Transformers reads it",
+            fix="Use the Transformers version that the checkpoint was saved with, or a newer one.",
+        )
+
+
+def _encoder_values(encoder: Any) -> dict[str, object]:
+    layers = list(encoder.layers)
+    norms = [module for module in encoder.modules() if isinstance(module, nn.LayerNorm)]
+    return {
+        "vocabulary_size": encoder.embeddings.tok_embeddings.num_embeddings,
+        "hidden_size": encoder.embeddings.tok_embeddings.embedding_dim,
+        "intermediate_size": layers[0].mlp.Wo.in_features,
+        "attention_heads": layers[0].attn.Wqkv.out_features // (3 * layers[0].attn.head_dim),
+        "layer_types": tuple(layer.attention_type for layer in layers),
+        "half_windows": _half_windows(layers),
+        "norm_eps": tuple(sorted({norm.eps for norm in norms})),
+        "activation": tuple(sorted({type(layer.mlp.act).__name__ for layer in layers})),
+        "biases": (norms[0].bias is not None, layers[0].attn.Wqkv.bias is not None, layers[0].mlp.Wi.bias is not None),
+    }
+
+
+def _half_windows(layers: list[Any]) -> tuple[int | None, ...]:
+    """Half-window per layer: Transformers keeps it inclusive, one larger; None on full layers."""
+    windows = (layer.attn.sliding_window for layer in layers)
+    return tuple(None if window is None else window - 1 for window in windows)
+
+
+def _head_values(model: Any, expected: architecture.Architecture) -> dict[str, object]:
+    if not expected.label_count:
+        return {}
+    return {
+        "label_count": model.classifier.out_features,
+        "classifier_activation": type(model.head.act).__name__,
+        "classifier_bias": model.head.dense.bias is not None,
+        "pooling": model.config.classifier_pooling if expected.pooling else None,
+    }
+
+
+def _expected_values(expected: architecture.Architecture) -> dict[str, object]:
+    values: dict[str, object] = {
+        "vocabulary_size": expected.vocabulary_size,
+        "hidden_size": expected.hidden_size,
+        "intermediate_size": expected.intermediate_size,
+        "attention_heads": expected.attention_heads,
+        "layer_types": expected.layer_types,
+        "half_windows": tuple(
+            expected.half_window if kind == "sliding_attention" else None for kind in expected.layer_types
+        ),
+        "norm_eps": (expected.norm_eps,),
+        "activation": (type(ACT2FN[expected.activation]).__name__,),
+        "biases": expected.biases,
+    }
+    if expected.label_count:
+        values |= {
+            "label_count": expected.label_count,
+            "classifier_activation": type(ACT2FN[expected.classifier_activation]).__name__,
+            "classifier_bias": expected.classifier_bias,
+            "pooling": expected.pooling,
+        }
+    return values
+
+
+def _differing_tables(encoder: Any, expected: architecture.Architecture) -> list[str]:
+    differing = []
+    for layer_type in sorted(set(expected.layer_types)):
+        found = getattr(encoder.rotary_emb, f"{layer_type}_inv_freq").numpy()
+        wanted = expected.inverse_frequencies(layer_type)
+        scaling = getattr(encoder.rotary_emb, f"{layer_type}_attention_scaling")
+        if found.shape != wanted.shape or not np.allclose(found, wanted, rtol=TABLE_TOLERANCE, atol=0.0):
+            width = expected.head_width
+            theta = float(found[1]) ** (-width / 2) if found.size > 1 else float("nan")
+            differing.append(f"{layer_type} RoPE theta {theta:,.0f} for {dict(expected.thetas)[layer_type]:,.0f}")
+        if scaling != 1.0:
+            differing.append(f"{layer_type} RoPE scaling {scaling} for 1.0")
+    return differing

@@ -1,0 +1,1 @@
+"""The published thing: tensor contract, manifest, bundle, records, store, model table and errors."""

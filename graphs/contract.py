@@ -1,0 +1,69 @@
+"""The tensor contract: what every Vela graph takes and gives, by name, type and rank.
+
+Existing loaders of these models (vLLM Semantic Router's bindings, optimum, Text Embeddings Inference) feed
+`input_ids` and `attention_mask` as int64 (batch, sequence). Export writes graphs to this contract, the gate checks
+them against it, and serve feeds them by it; so each name has one constant, here.
+"""
+
+from typing import Literal
+
+import msgspec
+
+INPUT_IDS = "input_ids"
+ATTENTION_MASK = "attention_mask"
+LOGITS = "logits"
+BATCH = "batch"
+SEQUENCE = "sequence"
+
+WEIGHTS_FILE = "model.safetensors"
+DYNAMIC_GRAPH_FILE = "model.onnx"  # the name that optimum and Text Embeddings Inference look for
+MANIFEST_FILE = "manifest.json"
+RECORDS_FOLDER = "verification"
+REPORT_FILE = "report.html"
+GOLDEN_FILE = "golden.json"
+ATTESTATION_FILE = "attestation.json"
+# What Vela writes beside a checkpoint's own files; no checkpoint file or graph may take one of these names.
+RESERVED_NAMES = frozenset({MANIFEST_FILE, RECORDS_FOLDER, REPORT_FILE, GOLDEN_FILE, ATTESTATION_FILE})
+
+Target = Literal["portable", "ort"]
+Precision = Literal["fp32"]
+WeightStorage = Literal["reference", "embedded"]
+
+# opset 18 with plain ai.onnx ops is what MIGraphX's own parser took, weights by reference included.
+# Source: measured on MIGraphX 2.16's reference target at project start; RotaryEmbedding of com.microsoft was refused.
+OPSET_VERSION = 18
+
+
+class TensorSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One input or output of a graph.
+
+    Attributes:
+        name: The name in the graph.
+        dtype: ONNX element type in lower case, such as `int64` or `float32`.
+        shape: A number per fixed dimension, a name per dynamic one.
+    """
+
+    name: str
+    dtype: str
+    shape: tuple[int | str, ...]
+
+    def __post_init__(self) -> None:
+        if not self.name:
+            raise ValueError("a tensor has a name")
+        if any(isinstance(dimension, int) and dimension < 1 for dimension in self.shape):
+            raise ValueError(f"{self.name}: dimensions are positive, got {self.shape}")
+
+
+def embedding_output(layer: int) -> str:
+    """Name the output that holds the pooled hidden state after `layer` layers: (B, H) float32, not normalised."""
+    return f"embedding_l{layer}"
+
+
+def score_output(layer: int, dimension: int) -> str:
+    """Name the output that holds a pair's relevance logit, (B,) float32, from one exit depth and head width."""
+    return f"score_l{layer}_d{dimension}"
+
+
+def graph_inputs(batch: int | str, sequence: int | str) -> tuple[TensorSpec, ...]:
+    """Give the inputs of every published graph that consumes a mask: two int64 tensors of (batch, sequence)."""
+    return tuple(TensorSpec(name, "int64", (batch, sequence)) for name in (INPUT_IDS, ATTENTION_MASK))

@@ -1,0 +1,191 @@
+"""The gate's record: one JSON file for each graph and engine, the contract between verify, publish and serve.
+
+HTML, JUnit and terminal tables only render it. It holds digests of everything that was judged and every figure that
+the verdict rests on, so that stored evidence can be judged again under other bars without running anything.
+"""
+
+import math
+from typing import Literal
+
+import msgspec
+
+SCHEMA_VERSION = 1
+RECORD_LIMIT_BYTES = 16 << 20  # untrusted input is bounded; real ones are tens of kilobytes
+
+Verdict = Literal["passed", "failed", "not_compared"]
+CheckStatus = Literal["passed", "failed", "not_run"]
+
+
+class EngineFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The engine that ran a graph; a verdict holds for it and for no other.
+
+    Attributes:
+        runtime: `onnxruntime`.
+        version: Its version.
+        package: The distribution that provides it.
+        provider: The execution provider that every heavy node ran on.
+        device: As asked for on the command line, such as `cpu` or `migraphx:0`.
+        architecture: Instruction set of a CPU, gfx or compute capability of a GPU.
+        options: Session and provider options that can change an answer.
+    """
+
+    runtime: str
+    version: str
+    package: str
+    provider: str
+    device: str
+    architecture: str
+    options: dict[str, str]
+
+
+class Check(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One check of the gate.
+
+    Attributes:
+        name: Stable name, such as `weights.identity`.
+        status: `not_run` is never a pass.
+        detail: What was found; for a failure also what was expected and what to do.
+        duration_s: Seconds.
+    """
+
+    name: str
+    status: CheckStatus
+    detail: str
+    duration_s: float
+
+
+class ClassStatistics(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How far graph and reference are apart on one class of inputs.
+
+    Attributes:
+        length_class: Such as `65-128` tokens.
+        padding_class: `none`, `some` or `window` (a run of pads longer than the local window).
+        cases: Inputs compared.
+        values: Numbers compared.
+        max_abs_probability: Largest |Δp|; of scores for multi-label heads, of unit-vector components for embedders.
+        p99_abs_probability: Their 99th percentile.
+        median_abs_probability: Their median.
+        max_abs_logit: Largest |Δlogit|, in natural-log units; for embedders of the raw pooled vector.
+        p99_abs_logit: Their 99th percentile.
+        agreed: Cases whose decision is the same: label, selected set, span set, or cosine within the bar.
+        near_ties: Disagreements whose reference margin is below the bar's tie width; they count as agreed.
+    """
+
+    length_class: str
+    padding_class: str
+    cases: int
+    values: int
+    max_abs_probability: float
+    p99_abs_probability: float
+    median_abs_probability: float
+    max_abs_logit: float
+    p99_abs_logit: float
+    agreed: int
+    near_ties: int
+
+    def __post_init__(self) -> None:
+        figures = (self.max_abs_probability, self.p99_abs_probability, self.median_abs_probability)
+        if not all(math.isfinite(figure) for figure in (*figures, self.max_abs_logit, self.p99_abs_logit)):
+            raise ValueError(f"statistics of class {self.length_class} are not finite; JSON would write them as null")
+
+
+class WorstInput(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """An input on which graph and reference are furthest apart, so that a person can look at it.
+
+    Attributes:
+        case_id: The case's id, from the corpus and how it was padded.
+        tokens: Its length with special tokens.
+        text: Its beginning.
+        max_abs_probability: Its largest |Δp|.
+        max_abs_logit: Its largest |Δlogit|.
+        actual: The graph's decision.
+        expected: The reference's decision.
+    """
+
+    case_id: str
+    tokens: int
+    text: str
+    max_abs_probability: float
+    max_abs_logit: float
+    actual: str
+    expected: str
+
+
+class BarResult(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What one bar says of the same evidence.
+
+    Attributes:
+        bar: The bar's name.
+        verdict: What it says.
+        reasons: Each bound that was broken, with figure and bound; empty on a pass.
+    """
+
+    bar: str
+    verdict: Verdict
+    reasons: tuple[str, ...]
+
+
+class Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The whole content of one record.
+
+    Attributes:
+        schema_version: Of this shape.
+        verdict: The gate's answer.
+        cause: One sentence for people; empty on a pass.
+        graph_id: The graph's id in the manifest.
+        graph_sha256: Digest of the graph file.
+        manifest_sha256: Digest of the manifest.
+        checkpoint_sha256: Digest over the listing of the reference's checkpoint files.
+        reference: What it was judged against, such as `torch 2.13.0, transformers 5.24.0, sdpa, float32`.
+        reference_noise: Largest |Δlogit| of the reference against itself in float64 on the same inputs.
+        engine: What ran the graph; None where no engine was reached.
+        corpus_sha256: Digest of the cases that were planned.
+        planned: Cases planned.
+        compared: Cases compared.
+        bar: Name of the bar that decided.
+        bars: What each bar says.
+        checks: In the order they ran.
+        statistics: One entry for each class of inputs.
+        worst: The worst inputs, worst first.
+        tools: Versions of what judged.
+        created: UTC, ISO 8601.
+        duration_s: Seconds, reference included.
+    """
+
+    schema_version: int
+    verdict: Verdict
+    cause: str
+    graph_id: str
+    graph_sha256: str
+    manifest_sha256: str
+    checkpoint_sha256: str
+    reference: str
+    reference_noise: float
+    engine: EngineFacts | None
+    corpus_sha256: str
+    planned: int
+    compared: int
+    bar: str
+    bars: tuple[BarResult, ...]
+    checks: tuple[Check, ...]
+    statistics: tuple[ClassStatistics, ...]
+    worst: tuple[WorstInput, ...]
+    tools: dict[str, str]
+    created: str
+    duration_s: float
+
+    def __post_init__(self) -> None:
+        if self.verdict == "passed" and self.compared == 0:
+            raise ValueError("a record that compared nothing cannot say passed")
+        if self.verdict == "passed" and any(check.status != "passed" for check in self.checks):
+            raise ValueError("a record with a check that did not pass cannot say passed")
+
+
+def record_file(graph_id: str, device: str) -> str:
+    """Name a record's file in the bundle, one for each graph and device."""
+    return f"verification/{graph_id}.{device.replace(':', '-')}.json"
+
+
+def encode_record(record: Record) -> bytes:
+    """Give the bytes that are written: indented JSON."""
+    return msgspec.json.format(msgspec.json.encode(record), indent=1) + b"\n"

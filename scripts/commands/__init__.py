@@ -1,0 +1,1 @@
+"""The commands of `vela`, one module each, loaded when asked for."""

@@ -1,0 +1,38 @@
+"""`vela publish`: copy a proven bundle into a store, from which servers read it."""
+
+from pathlib import Path
+
+import click
+
+from vela.graphs import store as stores
+from vela.graphs import verdicts
+
+FOLDER = click.Path(path_type=Path, file_okay=False)
+EXISTING_FOLDER = click.Path(path_type=Path, file_okay=False, exists=True)
+EXISTING_FILE = click.Path(path_type=Path, dir_okay=False, exists=True)
+
+
+@click.command()
+@click.argument("bundle", type=EXISTING_FOLDER)
+@click.option("--store", type=FOLDER, required=True, help="The store; made if it is not there.")
+@click.option(
+    "--add-record",
+    "records",
+    type=EXISTING_FILE,
+    multiple=True,
+    help="A record of this bundle that was made elsewhere, such as on a machine with an AMD GPU; repeatable.",
+)
+def command(bundle: Path, store: Path, records: tuple[Path, ...]) -> None:
+    """Publish BUNDLE into a store, if every graph in it has a passing verdict on the CPU.
+
+    Readers of the store see the model's previous bundle or the new one, never a part. Publishing the same bundle
+    again changes nothing.
+    """
+    published = stores.Store.create_or_open(store).publish(bundle, records)
+    opened = published.open()
+    proofs = verdicts.proofs(verdicts.passing_records(opened))
+    click.echo(f"published {published.name} as {published.digest}")
+    width = max(len(graph.id) for graph in opened.manifest.graphs)
+    for graph in opened.manifest.graphs:
+        engines = "; ".join(str(proof) for proof in proofs.get(graph.id, ()))
+        click.echo(f"  {graph.id.ljust(width)}  {engines}")

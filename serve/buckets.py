@@ -1,0 +1,99 @@
+"""Which of a bundle's graphs runs a row: the one table of what each device takes, and no second choice.
+
+The CPU runs one dynamic graph for each output, because sessions do not share packed weights there; engines that
+compile for a shape run the smallest fixed graph that holds the row.
+Source: measured, 440 MB for each further session of a 307M checkpoint on the CPU.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from vela.graphs import contract, errors, heads, manifest
+from vela.serve import device as devices
+
+TARGETS: dict[devices.DeviceKind, contract.Target] = {
+    "cpu": "ort",
+    "cuda": "ort",
+    "migraphx": "portable",
+    "rocm": "portable",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Ladder:
+    """The graphs that give one output on one device, smallest first.
+
+    Attributes:
+        output: Name of the output that they all give.
+        graphs: One dynamic graph, or fixed ones by sequence and then batch.
+    """
+
+    output: str
+    graphs: tuple[manifest.Graph, ...]
+
+    def longest(self, limit: int) -> int:
+        """Give the most tokens that a row may have here; `limit` where any length goes."""
+        sizes = [graph.sequence for graph in self.graphs]
+        return min(limit, max(limit if size is None else size for size in sizes))
+
+    def choose(self, tokens: int, rows: int = 1) -> manifest.Graph:
+        """Give the smallest graph that holds the rows.
+
+        Raises:
+            ValueError: none does; lengths are checked against `longest` before.
+        """
+        for graph in self.graphs:
+            if graph.fits(rows, tokens):
+                return graph
+        raise ValueError(f"no graph of {self.output} holds {rows} rows of {tokens} tokens")
+
+
+def build_ladder(content: manifest.Manifest, head: heads.Head, output: str, device: devices.Device) -> Ladder:
+    """Collect the graphs that give `output` on `device`.
+
+    Raises:
+        ManifestInvalid: the bundle has none.
+    """
+    target = TARGETS[device.kind]
+    dynamic = device.kind == "cpu"
+    graphs = [
+        graph
+        for graph in content.graphs
+        if graph.head == head.name
+        and graph.target == target
+        and graph.takes_mask
+        and (graph.sequence is None) == dynamic
+        and (graph.batch is None) == dynamic
+        and output in {tensor.name for tensor in graph.outputs}
+    ]
+    if not graphs:
+        raise errors.ManifestInvalid(
+            f"no graph that gives {output} on {device}",
+            expected=f"a {'dynamic' if dynamic else 'fixed'} graph of target {target!r}",
+            where=content.model.name,
+            fix="Export the bundle with that target; serve runs no graph of another kind instead.",
+        )
+    graphs.sort(key=lambda graph: (graph.exit_layer, graph.sequence or 0, graph.batch or 0))
+    # A deeper exit's graph may give a shallow output too; only the shallowest such graphs do no more than is needed.
+    return Ladder(output, tuple(graph for graph in graphs if graph.exit_layer == graphs[0].exit_layer))
+
+
+def outputs_of(head: heads.Head, content: manifest.Manifest) -> tuple[str, ...]:
+    """Name the outputs that a head can be asked for; those of exits that no graph was exported for are left out.
+
+    The whole model's output always is among them, so that a bundle without it is refused and not served in part.
+    """
+    match head.decoder:
+        case heads.EmbeddingDecoder(exits=exits):
+            wanted = [contract.embedding_output(layer) for layer in exits]
+        case heads.RerankDecoder(exits=exits, dimensions=dimensions):
+            wanted = [contract.score_output(layer, dimension) for layer in exits for dimension in reversed(dimensions)]
+        case _:
+            return (contract.LOGITS,)
+    given = {tensor.name for graph in content.graphs for tensor in graph.outputs}
+    return (*(name for name in wanted[:-1] if name in given), wanted[-1])
+
+
+def graphs_in_use(ladders: Sequence[Ladder]) -> tuple[manifest.Graph, ...]:
+    """Give every graph that the ladders can choose, each once."""
+    return tuple({graph.id: graph for ladder in ladders for graph in ladder.graphs}.values())

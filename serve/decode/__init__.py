@@ -1,0 +1,1 @@
+"""Outputs to answers, one file for each form; pure functions on arrays."""

@@ -1,0 +1,253 @@
+"""Run one graph on one device: the engine that serves, and that the gate judges through.
+
+Nothing here falls back. The provider is the only one listed, ONNX Runtime's own retry on the CPU is off, and after
+loading each node's placement is read back. Inputs and outputs are checked against the manifest's shapes on every
+run, because a compiled program of another shape answers without an error.
+Source: reference measurements with ONNX Runtime 1.22.2 to 1.32.0 on how a session falls back silently.
+"""
+
+import os
+import platform
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from vela.graphs import contract, errors, manifest, record
+from vela.serve import device as devices
+from vela.serve.runtime import installed_build, onnxruntime
+
+Outputs = dict[str, NDArray[np.float32]]
+
+# Shrink the CPU arena after runs of more tokens than this: it never gives memory back by itself (measured: 337 MB
+# after a long run, 173 MB after the next with shrinkage), and shrinking costs an allocation on the next run.
+SHRINK_ABOVE_TOKENS = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class SessionOptions:
+    """What a session may be told; every field that can change an answer is written into the record.
+
+    Attributes:
+        threads: Threads for one operator.
+        optimise: Whether ONNX Runtime rewrites the graph at load; the gate compares both.
+    """
+
+    threads: int = field(default_factory=lambda: available_cores())
+    optimise: bool = True
+
+    def __post_init__(self) -> None:
+        if self.threads < 1:
+            raise ValueError(f"at least one thread, got {self.threads}")
+
+
+class Session:
+    """A graph loaded on a device. One caller at a time.
+
+    Attributes:
+        graph: What the manifest says of it.
+        facts: The engine, as the record names it.
+    """
+
+    def __init__(self, inner: Any, graph: manifest.Graph, facts: record.EngineFacts) -> None:
+        self._inner = inner
+        self._output_names = [output.name for output in graph.outputs]
+        self.graph = graph
+        self.facts = facts
+
+    @classmethod
+    def open(
+        cls, path: Path, graph: manifest.Graph, device: devices.Device, options: SessionOptions | None = None
+    ) -> Self:
+        """Load a graph; its files must have been checked by digest.
+
+        Args:
+            path: The ONNX file, beside the weights that it refers to.
+            graph: Its manifest entry.
+            device: Where it must run, wholly.
+            options: Threads and optimisation; by default all cores this process may use.
+
+        Raises:
+            ProviderUnavailable: the installed build cannot run there.
+            PlacementMismatch: a node was placed elsewhere.
+            EngineError: ONNX Runtime refuses the graph.
+        """
+        options = options or SessionOptions()
+        _check_provider(device)
+        try:
+            inner = onnxruntime.InferenceSession(
+                os.fspath(path),
+                sess_options=_session_options(options, device),
+                providers=[(device.provider, _provider_options(device))],
+                enable_fallback=0,
+            )
+        except Exception as cause:  # onnxruntime raises RuntimeError and classes of its own without a common root
+            raise errors.EngineError(
+                f"a load error: {str(cause).strip().splitlines()[0]}",
+                expected=f"a graph that ONNX Runtime loads on {device}",
+                where=path.name,
+                fix="Run `vela inspect` on it; export it again with this version of Vela.",
+            ) from cause
+        _check_placement(inner, graph, device)
+        return cls(inner, graph, _engine_facts(device, options))
+
+    def run(self, inputs: Mapping[str, NDArray[np.int64]], run_options: Any = None) -> Outputs:
+        """Run one padded batch.
+
+        Args:
+            inputs: `input_ids` and, where the graph takes it, `attention_mask`: (B, T) int64.
+            run_options: ONNX Runtime's RunOptions of the caller, through which a run can be stopped.
+
+        Returns:
+            Every output by name, float32; values may be non-finite, the caller decides what that means.
+
+        Raises:
+            ShapeMismatch: an output has another shape than the manifest says.
+            EngineError: the run failed or was stopped.
+        """
+        feeds = {tensor.name: inputs[tensor.name] for tensor in self.graph.inputs}
+        rows, tokens = feeds[contract.INPUT_IDS].shape
+        if rows * tokens > SHRINK_ABOVE_TOKENS and self.facts.device == "cpu":
+            run_options = run_options or onnxruntime.RunOptions()
+            run_options.add_run_config_entry("memory.enable_memory_arena_shrinkage", "cpu:0")
+        try:
+            values = self._inner.run(self._output_names, feeds, run_options)
+        except Exception as cause:  # as above
+            raise errors.EngineError(
+                f"a run error: {str(cause).strip().splitlines()[0]}",
+                expected=f"an answer for {rows} rows of {tokens} tokens",
+                where=self.graph.id,
+                fix="Look at the log; a device error does not move the model to another device.",
+            ) from cause
+        outputs = dict(zip(self._output_names, values, strict=True))
+        self._check_shapes(outputs, {contract.BATCH: rows, contract.SEQUENCE: tokens})
+        return outputs
+
+    def _check_shapes(self, outputs: Outputs, sizes: Mapping[str, int]) -> None:
+        for spec in self.graph.outputs:
+            expected = tuple(sizes[size] if isinstance(size, str) else size for size in spec.shape)
+            found = outputs[spec.name]
+            if found.shape != expected or found.dtype != np.float32:
+                raise errors.ShapeMismatch(
+                    f"{spec.name} of shape {found.shape} and type {found.dtype}",
+                    expected=f"{expected} float32",
+                    where=self.graph.id,
+                    fix="The graph or a compiled program of it is not the one that the manifest names.",
+                )
+
+
+def pad_rows(rows: Sequence[Sequence[int]], graph: manifest.Graph, pad_id: int) -> dict[str, NDArray[np.int64]]:
+    """Lay token ids into the arrays that a graph takes: padded on the right, pads masked.
+
+    A fixed graph is filled up to its shape; rows that no caller asked for repeat the first one, so that no row is
+    all padding. A dynamic graph gets the rows as they are, as long as the longest.
+
+    Args:
+        rows: Token ids with their special tokens, none empty.
+        graph: The graph that will run them.
+        pad_id: The tokenizer's padding id.
+
+    Returns:
+        `input_ids` and `attention_mask`, (B, T) int64; the first `len(rows)` rows are the caller's.
+
+    Raises:
+        ValueError: the rows do not fit the graph, or need padding that it cannot mask.
+    """
+    longest = max(map(len, rows))
+    if not graph.fits(len(rows), longest) or min(map(len, rows)) < 1:
+        raise ValueError(f"{graph.id} does not take {len(rows)} rows of up to {longest} tokens")
+    height, width = graph.batch or len(rows), graph.sequence or longest
+    if not graph.takes_mask and any(len(row) < width for row in rows):
+        raise ValueError(f"{graph.id} takes no mask, so it takes no padded rows")
+    input_ids = np.full((height, width), pad_id, dtype=np.int64)
+    attention_mask = np.zeros((height, width), dtype=np.int64)
+    for index in range(height):
+        row = rows[index] if index < len(rows) else rows[0]
+        input_ids[index, : len(row)] = row
+        attention_mask[index, : len(row)] = 1
+    return {contract.INPUT_IDS: input_ids, contract.ATTENTION_MASK: attention_mask}
+
+
+def available_cores() -> int:
+    """Give the cores this process may use: its affinity, cut to the cgroup's CPU quota, at least 1.
+
+    ONNX Runtime's own default ignores quotas and asks for affinities that containers refuse.
+    """
+    cores = len(os.sched_getaffinity(0))
+    try:
+        quota, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
+        return cores if quota == "max" else max(1, min(cores, int(quota) // int(period)))
+    except (OSError, ValueError):
+        return cores
+
+
+def _check_provider(device: devices.Device) -> None:
+    package, version = installed_build()
+    offered = onnxruntime.get_available_providers()
+    if device.provider not in offered:
+        raise errors.ProviderUnavailable(
+            f"{package} {version}, which offers {', '.join(offered)}",
+            expected=f"a build with {device.provider}",
+            where=f"--device {device}",
+            fix=f"Install vela-onnx[{device.kind}] in an environment without {package}, or ask for a device it has.",
+        )
+
+
+def _session_options(options: SessionOptions, device: devices.Device) -> Any:
+    inner = onnxruntime.SessionOptions()
+    inner.intra_op_num_threads = options.threads
+    inner.inter_op_num_threads = 1
+    inner.execution_mode = onnxruntime.ExecutionMode.ORT_SEQUENTIAL
+    levels = onnxruntime.GraphOptimizationLevel
+    inner.graph_optimization_level = levels.ORT_ENABLE_ALL if options.optimise else levels.ORT_DISABLE_ALL
+    inner.log_severity_level = 3
+    entries = {"session.record_ep_graph_assignment_info": "1", "session.intra_op.allow_spinning": "0"}
+    if device.kind != "cpu":
+        entries["session.disable_cpu_ep_fallback"] = "1"
+    for key, value in entries.items():
+        inner.add_session_config_entry(key, value)
+    return inner
+
+
+def _provider_options(device: devices.Device) -> dict[str, str]:
+    match device.kind:
+        case "cpu":
+            return {}
+        case "cuda":
+            return {"device_id": str(device.index), "use_tf32": "0"}
+        case _:
+            return {"device_id": str(device.index)}
+
+
+def _check_placement(inner: Any, graph: manifest.Graph, device: devices.Device) -> None:
+    """Require every node on the device's provider; ONNX Runtime lists providers that run nothing."""
+    placed = {
+        part.ep_name: [node.op_type for node in part.get_nodes()]
+        for part in inner.get_provider_graph_assignment_info()
+    }
+    elsewhere = {name: nodes for name, nodes in placed.items() if name != device.provider and nodes}
+    if elsewhere or not placed.get(device.provider):
+        counts = ", ".join(f"{len(nodes)} nodes on {name}" for name, nodes in placed.items()) or "no nodes anywhere"
+        raise errors.PlacementMismatch(
+            counts,
+            expected=f"all nodes on {device.provider}",
+            where=f"{graph.id} on {device}",
+            fix="This graph does not run on this device: serve it elsewhere, or export it for this target.",
+        )
+
+
+def _engine_facts(device: devices.Device, options: SessionOptions) -> record.EngineFacts:
+    package, version = installed_build()
+    stated = {"optimise": str(options.optimise).lower(), "threads": str(options.threads)}
+    return record.EngineFacts(
+        runtime="onnxruntime",
+        version=version,
+        package=package,
+        provider=device.provider,
+        device=str(device),
+        architecture=platform.machine(),
+        options=stated | _provider_options(device),
+    )

@@ -1,0 +1,39 @@
+"""What a graph is judged against, as the gate sees it: token ids in, outputs out, and an identity.
+
+`export/reference.py` implements it with PyTorch; the gate itself holds no torch, so that it can also judge against
+recorded answers, a server, or another graph.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+# One input's outputs by name, without the batch dimension, float64 so that nothing is rounded on the way:
+# logits (C,) natural-log units before softmax, or (T, C) for token models; embeddings (H,) not normalised.
+Answer = Mapping[str, NDArray[np.float64]]
+
+
+@dataclass(frozen=True, slots=True)
+class ReferenceFacts:
+    """Identity of a reference.
+
+    Attributes:
+        description: Libraries, versions, attention and precision.
+        checkpoint_sha256: Digest over the listing of the checkpoint's files.
+    """
+
+    description: str
+    checkpoint_sha256: str
+
+
+class Reference(Protocol):
+    """Something that answers like the checkpoint."""
+
+    facts: ReferenceFacts
+
+    def answer(self, rows: Sequence[tuple[int, ...]]) -> list[Answer]:
+        """Answer each row of token ids, unpadded, in the order given."""
+        ...
