@@ -1,0 +1,1 @@
+"""The only place for torch and transformers: tracing, passes, the PyTorch reference."""

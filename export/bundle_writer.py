@@ -13,11 +13,12 @@ from pathlib import Path
 
 import onnx_ir as ir
 
-from vela.export import checkpoint, effective, trace
-from vela.export.passes import bind_weights, fix_shape, select_outputs, simplify, strip_metadata
+from vela.export import effective, trace
+from vela.export.passes import bind_weights, fix_shape, select_outputs, strip_metadata
 from vela.graphs import bundle, contract, digests, errors, heads, manifest
 from vela.serve import tokenization
-from vela.verify import graph_file
+from vela.verify import checkpoint, graph_file
+from vela.verify.static import contract_check, lint
 
 Progress = Callable[[str], None]
 TOOLS = ("vela-onnx", "torch", "transformers", "onnx-ir", "onnxscript", "tokenizers")
@@ -150,8 +151,6 @@ def _write_graph(
     select_outputs.select_outputs(model, [plan.output])
     if plan.batch is not None and plan.sequence is not None:
         fix_shape.fix_shape(model, plan.batch, plan.sequence)
-    else:
-        simplify.simplify(model)
     tables = effective.rope_tables(trace.tracing_config(source), _table_prefix(traced))
     weights = bind_weights.Weights(folder, source.tensors, tables, storage)
     external = bind_weights.bind_weights(model, traced.weights, weights)
@@ -173,23 +172,14 @@ def _declare_contract(model: ir.Model, source: checkpoint.Checkpoint, plan: Grap
         value.name, value.shape = spec.name, ir.Shape(spec.shape)
     output = model.graph.outputs[0]
     output.name, output.dtype = plan.output, ir.DataType.FLOAT
-    output.shape = ir.Shape(output_shape(source.head, source.architecture.hidden_size, batch, sequence))
+    _, shape = contract_check.expected_output(
+        source.head, plan.exit_layer, source.architecture.hidden_size, batch, sequence
+    )
+    output.shape = ir.Shape(shape)
     model.ir_version = IR_VERSION
     model.producer_name, model.producer_version = "vela", importlib.metadata.version("vela-onnx")
     model.graph.name = plan.id
     model.graph.doc_string = None
-
-
-def output_shape(head: heads.Head, hidden: int, batch: int | str, sequence: int | str) -> tuple[int | str, ...]:
-    """Give the shape of a head's output: (B, C), (B, T, C) or (B, H)."""
-    labels = len(heads.labels_of(head.decoder))
-    match head.kind:
-        case "token":
-            return (batch, sequence, labels)
-        case "embedding":
-            return (batch, hidden)
-        case _:
-            return (batch, labels)
 
 
 def _describe(
@@ -197,6 +187,7 @@ def _describe(
 ) -> manifest.Graph:
     """Describe the file that was written, by reading it again."""
     written = graph_file.GraphFile.read(path)
+    lint.lint_graph(written, plan.target)
     if set(written.external) != set(external):
         raise errors.ExportError(
             f"{len(written.external)} external tensors",
@@ -242,7 +233,7 @@ def _manifest(
             parameters=source.parameter_count,
         ),
         sources=files,
-        weights=weight_tensors(source),
+        weights=source.weight_tensors(),
         tokenizer=tokenization.facts_from_tokenizer(
             source.folder / "tokenizer.json", pad_id=int(source.config["pad_token_id"])
         ),
@@ -250,16 +241,3 @@ def _manifest(
         graphs=graphs,
         tools={name: importlib.metadata.version(name) for name in TOOLS},
     )
-
-
-def weight_tensors(source: checkpoint.Checkpoint) -> tuple[manifest.WeightTensor, ...]:
-    """Describe every tensor of the checkpoint by place and content."""
-    described = []
-    for file, entries in source.tensors.items():
-        ranges = [(place.offset, place.length) for place in entries.values()]
-        content = digests.sha256_of_range(source.folder / file, ranges)
-        for (name, place), sha256 in zip(entries.items(), content, strict=True):
-            described.append(
-                manifest.WeightTensor(file, name, place.dtype, place.shape, place.offset, place.length, sha256)
-            )
-    return tuple(described)

@@ -48,14 +48,10 @@ class EmbeddingForm(nn.Module):
 
     def forward(self, input_ids: torch.Tensor, attention_mask: torch.Tensor) -> dict[str, torch.Tensor]:
         """Run the encoder on (B, T) int64 ids and mask."""
-        states = self.model(
-            input_ids=input_ids, attention_mask=attention_mask, output_hidden_states=True
-        ).hidden_states
+        states = self.model(input_ids=input_ids, attention_mask=attention_mask, output_hidden_states=True).hidden_states
         weights = attention_mask.unsqueeze(-1).to(torch.float32)
         tokens = weights.sum(dim=1)
-        return {
-            contract.embedding_output(layer): (states[layer] * weights).sum(dim=1) / tokens for layer in self.exits
-        }
+        return {contract.embedding_output(layer): (states[layer] * weights).sum(dim=1) / tokens for layer in self.exits}
 
 
 def model_class(head: heads.Head) -> type[PreTrainedModel]:

@@ -12,13 +12,13 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from transformers import PreTrainedModel
+from transformers.utils import logging
 
-from vela.export import checkpoint, effective, forms
-from vela.graphs import contract, digests, errors, heads
-from vela.verify import reference
+from vela.export import effective, forms
+from vela.graphs import contract, errors, heads
+from vela.verify import checkpoint, reference
 
 ROWS_AT_ONCE = 8  # rows of equal length share a forward pass; more would not be faster on a CPU
-# Weights that Transformers may add without the checkpoint having them: none. Anything missing was randomly filled.
 
 
 class PyTorchReference:
@@ -40,15 +40,14 @@ class PyTorchReference:
         Raises:
             CheckpointError: tensors are missing or left over, or the model is not what config.json states.
         """
+        logging.disable_progress_bar()  # Transformers draws one for each load, over whatever progress Vela prints
         model, loading = forms.model_class(source.head).from_pretrained(
             source.folder, attn_implementation="sdpa", dtype=torch.float32, output_loading_info=True
         )
         _check_loading(loading)
         effective.check_effective(model, source.architecture)
         versions = ", ".join(f"{name} {importlib.metadata.version(name)}" for name in ("torch", "transformers"))
-        facts = reference.ReferenceFacts(
-            f"{versions}, sdpa, {str(dtype).removeprefix('torch.')}", digests.digest_of_listing(source.listing())
-        )
+        facts = reference.ReferenceFacts(f"{versions}, sdpa, {str(dtype).removeprefix('torch.')}")
         return cls(model.to(dtype).eval(), source.head, facts)
 
     def answer(self, rows: Sequence[tuple[int, ...]]) -> list[reference.Answer]:

@@ -17,8 +17,10 @@ import onnx_ir as ir
 import torch
 from transformers import AutoConfig, ModernBertConfig
 
-from vela.export import attention, checkpoint, forms
+from vela.export import attention, forms
+from vela.export.passes import simplify
 from vela.graphs import contract, heads
+from vela.verify import checkpoint
 
 # A traced classifier has this many labels; passes/bind_weights.py gives it the checkpoint's count. 3 and not 2 or 1:
 # the exporter may specialise on 1, and 2 could be confused with other dimensions when a graph is read by a person.
@@ -34,8 +36,9 @@ class Trace:
     """A weightless graph.
 
     Attributes:
-        model: Dynamic; its weights are graph inputs after `input_ids` and `attention_mask`, named as in the
-            checkpoint's state dictionary; RoPE tables likewise.
+        model: Dynamic and simplified, so that fixing it to a bucket has little left to do. Its weights are graph
+            inputs after `input_ids` and `attention_mask`, named as in the checkpoint's state dictionary; RoPE tables
+            likewise.
         outputs: Names in graph order.
         weights: Names of the weight inputs.
     """
@@ -91,9 +94,11 @@ def trace_form(source: checkpoint.Checkpoint) -> Trace:
             optimize=False,
             verbose=False,
         )
-    if exported is None:
-        raise RuntimeError("torch.onnx.export returned nothing")
-    return Trace(exported.model, outputs, _weights_as_inputs(exported.model))
+        if exported is None:
+            raise RuntimeError("torch.onnx.export returned nothing")
+        weights = _weights_as_inputs(exported.model)
+        simplify.simplify_trace(exported.model)
+    return Trace(exported.model, outputs, weights)
 
 
 def tracing_config(source: checkpoint.Checkpoint) -> ModernBertConfig:

@@ -36,7 +36,7 @@ def sha256_of_stream(stream: io.BufferedReader) -> str:
     return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
-def sha256_of_range(path: Path, ranges: Iterable[tuple[int, int]]) -> list[str]:
+def sha256_of_ranges(path: Path, ranges: Iterable[tuple[int, int]]) -> list[str]:
     """Give one SHA-256 for each (offset, length) in bytes of a file, in the order given.
 
     Raises:

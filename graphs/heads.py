@@ -28,8 +28,8 @@ class Window(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     overlap: int
 
     def __post_init__(self) -> None:
-        if self.tokens < 2 or self.overlap < 0:
-            raise ValueError(f"a window has at least 2 tokens and no negative overlap, got {self}")
+        if self.tokens < 2 or not 0 <= self.overlap < self.tokens:
+            raise ValueError(f"a window has at least 2 tokens and shares fewer with the next, got {self}")
 
 
 class SequenceDecoder(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="sequence"):

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import msgspec
 
-from vela.graphs import digests, errors, heads, manifest, member
+from vela.graphs import digests, errors, heads, manifest, member, task
 
 SCHEMA_VERSION = 1
 TABLE_FILE = "models.json"
@@ -175,19 +175,27 @@ def find_model(name: str) -> ModelEntry:
 def check_checkpoint(folder: Path, entry: ModelEntry) -> None:
     """Compare every file of a checkpoint with its pin, before anything of it is parsed.
 
-    Links are followed: the Hub's cache keeps files as links to blobs. Files beyond the pinned ones are not judged,
-    so nothing may be read from them: take `entry.files` and no more.
+    Links are followed: the Hub's cache keeps files as links to blobs. Other files may lie beside the pinned ones,
+    unless they are of those that decide what the task is.
 
     Raises:
-        CheckpointError: the first file that is missing or has other bytes, with both digests.
+        CheckpointError: the first file that is missing, has other bytes, or decides the task without being pinned.
     """
-    for name, expected in sorted(entry.files.items(), key=lambda item: (item[0].endswith(".safetensors"), item[0])):
+    for name in task.DECIDING_FILES:
+        if name not in entry.files and (folder / name).exists():
+            raise _not_as_pinned("a file that the pinned model does not have", "none", folder / name, entry)
+    # Small files first: what is wrong with them is said before gigabytes are read.
+    for name, sha256 in sorted(entry.files.items(), key=lambda item: (item[0].endswith(".safetensors"), item[0])):
         path = folder / name
         found = f"sha256 {digests.sha256_of_file(path)}" if path.is_file() else "no such file"
-        if found != f"sha256 {expected}":
-            raise errors.CheckpointError(
-                found,
-                expected=f"sha256 {expected}, as {entry.repository} has it at {entry.revision}",
-                where=str(path),
-                fix=f"Download the checkpoint again at that revision; if it is not {entry.name}, export it unpinned.",
-            )
+        if found != f"sha256 {sha256}":
+            raise _not_as_pinned(found, f"sha256 {sha256}", path, entry)
+
+
+def _not_as_pinned(found: str, expected: str, path: Path, entry: ModelEntry) -> errors.CheckpointError:
+    return errors.CheckpointError(
+        found,
+        expected=f"{expected}, as pinned for {entry.repository} at {entry.revision}",
+        where=str(path),
+        fix=f"Download {entry.name}'s files again at that revision; if this is another model, give it another name.",
+    )

@@ -18,6 +18,7 @@ from vela.graphs import errors
 
 LENGTH_BYTES = 8
 HEADER_LIMIT_BYTES = 100_000_000  # the reference implementation's own limit
+RANK_LIMIT = 64  # numpy's and torch's own limit; a header may not make us multiply a million numbers
 DTYPE_BYTES = {
     "F64": 8, "F32": 4, "F16": 2, "BF16": 2, "I64": 8, "I32": 4, "I16": 2, "I8": 1, "U8": 1, "BOOL": 1,
 }  # fmt: skip
@@ -49,25 +50,33 @@ def read_safetensors_header(path: Path) -> dict[str, StoredTensor]:
     """Read the places of all tensors in a safetensors file, in the order of their offsets.
 
     Raises:
-        CheckpointError: the file is no safetensors file, or its header contradicts its size or itself.
+        CheckpointError: the file is missing or no safetensors file, or its header contradicts its size or itself.
     """
-    file_bytes = path.stat().st_size
-    with path.open("rb") as stream:
-        prefix = stream.read(LENGTH_BYTES)
-        header_bytes = int.from_bytes(prefix, "little")
-        if len(prefix) < LENGTH_BYTES or not 2 <= header_bytes <= min(HEADER_LIMIT_BYTES, file_bytes - LENGTH_BYTES):
-            raise _invalid(path, f"a header of {header_bytes} bytes in a file of {file_bytes}")
-        raw = stream.read(header_bytes)
+    try:
+        raw, file_bytes = _read_raw_header(path)
+    except OSError as cause:
+        raise _invalid(path, f"a file that cannot be read ({cause.strerror})") from cause
     try:
         header = msgspec.json.decode(raw, type=dict[str, dict[str, object]])
         header.pop("__metadata__", None)
         entries = msgspec.convert(header, dict[str, _HeaderEntry])
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as cause:
         raise _invalid(path, f"a header that does not parse ({cause})") from cause
-    data_start = LENGTH_BYTES + header_bytes
+    data_start = LENGTH_BYTES + len(raw)
     tensors = {name: _stored_tensor(path, name, entry, data_start) for name, entry in entries.items()}
     _check_ranges(path, tensors, data_start, file_bytes)
     return dict(sorted(tensors.items(), key=lambda item: item[1].offset))
+
+
+def _read_raw_header(path: Path) -> tuple[bytes, int]:
+    """Read the header's JSON, and the file's size in bytes."""
+    file_bytes = path.stat().st_size
+    with path.open("rb") as stream:
+        prefix = stream.read(LENGTH_BYTES)
+        header_bytes = int.from_bytes(prefix, "little")
+        if len(prefix) < LENGTH_BYTES or not 2 <= header_bytes <= min(HEADER_LIMIT_BYTES, file_bytes - LENGTH_BYTES):
+            raise _invalid(path, f"a header of {header_bytes} bytes in a file of {file_bytes}")
+        return stream.read(header_bytes), file_bytes
 
 
 def read_float_tensor(path: Path, tensor: StoredTensor) -> NDArray[np.float32]:
@@ -84,6 +93,8 @@ def read_float_tensor(path: Path, tensor: StoredTensor) -> NDArray[np.float32]:
 
 def _stored_tensor(path: Path, name: str, entry: _HeaderEntry, data_start: int) -> StoredTensor:
     begin, end = entry.data_offsets
+    if len(entry.shape) > RANK_LIMIT:
+        raise _invalid(path, f"tensor {name!r} of {len(entry.shape)} dimensions")
     if entry.dtype not in DTYPE_BYTES or any(dimension < 0 for dimension in entry.shape):
         raise _invalid(path, f"tensor {name!r} of type {entry.dtype} and shape {entry.shape}")
     length = math.prod(entry.shape) * DTYPE_BYTES[entry.dtype]

@@ -78,13 +78,13 @@ class PublishedBundle:
             ManifestInvalid: as `open`.
         """
         opened = self.open()
-        opened.check_files()
         try:
             names = member.list_members(self.folder)
             found = digests.digest_of_listing({name: member.sha256_of_member(self.folder, name) for name in names})
         except OSError as cause:
             raise bundles.digest_mismatch(f"what cannot be read ({cause})", self.folder.name, self.digest) from cause
         if found != self.digest:
+            opened.check_files()  # names the file, where the manifest knows it
             raise bundles.digest_mismatch(f"sha256 {found} over its listing", self.folder.name, self.digest)
         return opened
 

@@ -7,7 +7,7 @@ hard-coded: `id2label`, `problem_type` and the operating point decide.
 
 import json
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Annotated, Any, NoReturn, TypeVar, cast
 
 import msgspec
 
@@ -18,29 +18,34 @@ OPERATING_POINT_FILE = "operating_point.json"
 MATRYOSHKA_FILE = "matryoshka_config.json"
 POOLING_FILE = "1_Pooling/config.json"
 RERANK_HEADS_FILE = "classification_heads.safetensors"
+# Files whose mere presence changes what a checkpoint's task is taken to be.
+DECIDING_FILES = (OPERATING_POINT_FILE, MATRYOSHKA_FILE, POOLING_FILE, RERANK_HEADS_FILE)
 GROUNDED_PROMPT = "User request: {question}\n\n{context}"  # Source: upstream's Halu operating point, `input_pair`
 
 Point = TypeVar("Point", bound=msgspec.Struct)
+Count = Annotated[int, msgspec.Meta(ge=1)]
+Probability = Annotated[float, msgspec.Meta(ge=0, le=1)]
+SPECIAL_TOKENS = 2  # of a framed text in this family; a window holds them and at least one token of its own
 
 
 class _InputPolicy(msgspec.Struct, frozen=True):
     strategy: str
-    window_tokens_including_special_tokens: int
-    overlap_content_tokens: int
-    max_document_tokens_including_special_tokens: int
+    window_tokens_including_special_tokens: Count
+    overlap_content_tokens: Annotated[int, msgspec.Meta(ge=0)]
+    max_document_tokens_including_special_tokens: Count
 
 
 class _ScoresPoint(msgspec.Struct, frozen=True):
     score_type: str
     comparison: str
     labels: list[str]
-    thresholds: list[float]
+    thresholds: list[Probability]
     input_policy: _InputPolicy | None = None
 
 
 class _GroundedPoint(msgspec.Struct, frozen=True):
-    max_input_tokens: int
-    token_threshold: float
+    max_input_tokens: Count
+    token_threshold: Probability
     threshold_comparison: str
     label2id: dict[str, int]
     input_pair: list[str]
@@ -55,12 +60,16 @@ def read_json(path: Path) -> dict[str, Any]:
     if not path.is_file() or path.stat().st_size > JSON_LIMIT_BYTES:
         raise _unusable(path.name, "no file of a sane size", "a JSON file of the checkpoint")
     try:
-        content = json.loads(path.read_bytes())
+        content = json.loads(path.read_bytes(), parse_constant=_refuse_constant)
     except (ValueError, RecursionError) as cause:
         raise _unusable(path.name, f"content that is not JSON ({cause})", "a JSON object") from cause
     if not isinstance(content, dict):
         raise _unusable(path.name, f"a JSON {type(content).__name__}", "a JSON object")
     return cast("dict[str, Any]", content)
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is no JSON, and no threshold")  # Python's reader takes NaN; nothing compares with it
 
 
 def read_head(folder: Path) -> heads.Head:
@@ -111,14 +120,21 @@ def _sequence_head(folder: Path, config: dict[str, Any], max_tokens: int) -> hea
         cast("Any", point.comparison), tuple(point.thresholds), digests.sha256_of_file(path)
     )
     decoder = heads.ScoresDecoder(labels, operating)
-    policy = point.input_policy
-    if policy is None:
+    if point.input_policy is None:
         return heads.Head(heads.DEFAULT_HEAD, "text", decoder, max_tokens, "reject")
+    window = _window(path, point.input_policy, max_tokens)
+    limit = min(max_tokens, point.input_policy.max_document_tokens_including_special_tokens)
+    return heads.Head(heads.DEFAULT_HEAD, "text", decoder, limit, "window", window)
+
+
+def _window(path: Path, policy: _InputPolicy, max_tokens: int) -> heads.Window:
     if policy.strategy != "overlapping_content_windows":
         raise _unusable(path.name, f"input policy {policy.strategy!r}", "overlapping_content_windows")
-    window = heads.Window(policy.window_tokens_including_special_tokens, policy.overlap_content_tokens)
-    limit = min(max_tokens, policy.max_document_tokens_including_special_tokens)
-    return heads.Head(heads.DEFAULT_HEAD, "text", decoder, limit, "window", window)
+    tokens, overlap = policy.window_tokens_including_special_tokens, policy.overlap_content_tokens
+    if tokens > max_tokens or overlap >= tokens - SPECIAL_TOKENS:
+        found = f"windows of {tokens} tokens that share {overlap}"
+        raise _unusable(path.name, found, f"windows of up to {max_tokens} tokens that move on")
+    return heads.Window(tokens, overlap)
 
 
 def _token_head(folder: Path, config: dict[str, Any], max_tokens: int) -> heads.Head:
@@ -150,6 +166,8 @@ def read_labels(config: dict[str, Any]) -> tuple[str, ...]:
     if not isinstance(table, dict) or sorted(map(str, table)) != sorted(map(str, range(len(table)))):
         raise _unusable("config.json", f"id2label with keys {list(table or [])[:4]}", "indices 0 to C-1")
     labels = tuple(str(table[str(index)]) for index in range(len(table)))
+    if len(set(labels)) != len(labels):
+        raise _unusable("config.json", "labels that repeat", "one name for each label")
     inverse = config.get("label2id")
     if inverse is not None and inverse != {label: index for index, label in enumerate(labels)}:
         raise _unusable("config.json", "a label2id that contradicts id2label", "one order of labels")

@@ -1,0 +1,1 @@
+"""The `vela` command's root, and the tools around it."""

@@ -106,7 +106,7 @@ class EmbeddingAnswer:
     """A unit vector, (D,) float32; which JSON it becomes is the request's choice."""
 
     index: int
-    vector: NDArray[np.float32]
+    embedding: NDArray[np.float32]
     input: InputReport
 
 

@@ -139,7 +139,9 @@ class Session:
                 )
 
 
-def pad_rows(rows: Sequence[Sequence[int]], graph: manifest.Graph, pad_id: int) -> dict[str, NDArray[np.int64]]:
+def pad_rows(
+    rows: Sequence[Sequence[int]], graph: manifest.Graph, pad_id: int, *, width: int | None = None
+) -> dict[str, NDArray[np.int64]]:
     """Lay token ids into the arrays that a graph takes: padded on the right, pads masked.
 
     A fixed graph is filled up to its shape; rows that no caller asked for repeat the first one, so that no row is
@@ -149,6 +151,7 @@ def pad_rows(rows: Sequence[Sequence[int]], graph: manifest.Graph, pad_id: int) 
         rows: Token ids with their special tokens, none empty.
         graph: The graph that will run them.
         pad_id: The tokenizer's padding id.
+        width: T of a dynamic graph, where more padding than the longest row is wanted.
 
     Returns:
         `input_ids` and `attention_mask`, (B, T) int64; the first `len(rows)` rows are the caller's.
@@ -156,7 +159,7 @@ def pad_rows(rows: Sequence[Sequence[int]], graph: manifest.Graph, pad_id: int) 
     Raises:
         ValueError: the rows do not fit the graph, or need padding that it cannot mask.
     """
-    longest = max(map(len, rows))
+    longest = max(width or 0, *map(len, rows))
     if not graph.fits(len(rows), longest) or min(map(len, rows)) < 1:
         raise ValueError(f"{graph.id} does not take {len(rows)} rows of up to {longest} tokens")
     height, width = graph.batch or len(rows), graph.sequence or longest
@@ -225,8 +228,7 @@ def _provider_options(device: devices.Device) -> dict[str, str]:
 def _check_placement(inner: Any, graph: manifest.Graph, device: devices.Device) -> None:
     """Require every node on the device's provider; ONNX Runtime lists providers that run nothing."""
     placed = {
-        part.ep_name: [node.op_type for node in part.get_nodes()]
-        for part in inner.get_provider_graph_assignment_info()
+        part.ep_name: [node.op_type for node in part.get_nodes()] for part in inner.get_provider_graph_assignment_info()
     }
     elsewhere = {name: nodes for name, nodes in placed.items() if name != device.provider and nodes}
     if elsewhere or not placed.get(device.provider):

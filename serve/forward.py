@@ -51,7 +51,7 @@ class Forward:
         """
         feeds = engine.pad_rows([self.framed.ids], self.session.graph, self.pad_id)
         try:
-            values = self.session.run(feeds, run_options)[self.output][0]
+            values: NDArray[np.float32] = self.session.run(feeds, run_options)[self.output][0]
         except errors.EngineError as cause:
             raise item_error("unavailable", cause) from cause
         except errors.ShapeMismatch as cause:

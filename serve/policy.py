@@ -69,8 +69,10 @@ def resolve_policy(options: Options, head: heads.Head, capacity: Capacity) -> Po
         raise _refused("overflow", "'window'", f"reject or truncate for a {head.kind} head")
     if overflow == "window" and head.inputs == "grounded":
         raise _refused("overflow", "'window'", "reject or truncate: a grounded answer is read with its whole context")
-    if head.kind != "token" and (options.threshold is not None or options.return_tokens):
-        raise _refused("threshold and return_tokens", f"one of them for a {head.kind} head", "neither")
+    if head.kind != "token":
+        for field, given in (("threshold", options.threshold is not None), ("return_tokens", options.return_tokens)):
+            if given:
+                raise _refused(field, f"a value for a {head.kind} head", "none: only token heads take it")
     window = _resolve_window(options, head, overflow, capacity)
     ceiling = head.max_tokens if overflow == "window" else min(head.max_tokens, capacity.tokens)
     max_tokens = ceiling if options.max_tokens is None else options.max_tokens

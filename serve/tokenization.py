@@ -95,6 +95,16 @@ class Tokenizer:
             )
         return cls(inner, expected)
 
+    @classmethod
+    def from_file(cls, path: Path, *, pad_id: int) -> Self:
+        """Load a tokenizer.json on its own and read its frame from itself; the gate reads the reference's so.
+
+        Raises:
+            CheckpointError: it cannot be used.
+        """
+        inner = _load(path)
+        return cls(inner, _facts(inner, path, pad_id=pad_id))
+
     @property
     def special_count(self) -> int:
         """Special tokens around one text."""

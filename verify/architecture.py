@@ -33,7 +33,8 @@ INERT_KEYS = frozenset(
     "transformers_version deterministic_flash_attn reference_compile repad_logits_with_grad sparse_prediction "
     "sparse_pred_ignore_index tie_word_embeddings decoder_bias layer_norm_eps position_embedding_type "
     "gradient_checkpointing use_cache _name_or_path _attn_implementation_autoset unpad_inputs unpad_no_grad "
-    "skip_first_prenorm use_fa2 compile_model loss_kwargs padding".split()
+    "skip_first_prenorm use_fa2 compile_model loss_kwargs padding chunk_size_feed_forward is_encoder_decoder "
+    "output_attentions output_hidden_states return_dict".split()
 )
 DEFAULT_THETAS: dict[LayerType, float] = {"full_attention": 160_000.0, "sliding_attention": 10_000.0}
 THETA_KEYS: dict[LayerType, str] = {"full_attention": "global_rope_theta", "sliding_attention": "local_rope_theta"}
@@ -156,7 +157,9 @@ def _layer_types(config: Mapping[str, Any], layers: int) -> tuple[LayerType, ...
 def _thetas(config: Mapping[str, Any]) -> tuple[tuple[LayerType, float], ...]:
     """Read both generations of RoPE keys; where both are there, they must agree."""
     if config.get("rope_scaling") is not None:
-        raise _unsupported(f"rope_scaling {json.dumps(config['rope_scaling'])}", "plain RoPE; scaling is not supported yet")
+        raise _unsupported(
+            f"rope_scaling {json.dumps(config['rope_scaling'])}", "plain RoPE; scaling is not supported yet"
+        )
     parameters = config.get("rope_parameters") or {}
     thetas: list[tuple[LayerType, float]] = []
     for layer_type, default in DEFAULT_THETAS.items():

@@ -18,15 +18,13 @@ Answer = Mapping[str, NDArray[np.float64]]
 
 @dataclass(frozen=True, slots=True)
 class ReferenceFacts:
-    """Identity of a reference.
+    """What a record says of a reference.
 
     Attributes:
         description: Libraries, versions, attention and precision.
-        checkpoint_sha256: Digest over the listing of the checkpoint's files.
     """
 
     description: str
-    checkpoint_sha256: str
 
 
 class Reference(Protocol):

@@ -16,7 +16,7 @@ def fix_shape(model: ir.Model, batch: int, sequence: int) -> None:
         if value.name in (contract.INPUT_IDS, contract.ATTENTION_MASK):
             value.shape = ir.Shape([batch, sequence])
     clear_shapes(model)
-    simplify.simplify(model, positions=sequence)
+    simplify.fold_shapes(model, sequence)
 
 
 def clear_shapes(model: ir.Model) -> None:

@@ -5,6 +5,8 @@ import msgspec
 
 from vela.graphs import model_table
 
+HEADINGS: tuple[str, ...] = ("NAME", "ANSWER", "INPUT", "PARAMETERS", "MAX TOKENS", "REVISION", "SUPPORTED")
+
 
 @click.command()
 @click.option("--json", "as_json", is_flag=True, help="Print the whole table, digests of files included, as JSON.")
@@ -14,9 +16,8 @@ def command(*, as_json: bool) -> None:
     if as_json:
         click.echo(msgspec.json.format(msgspec.json.encode(table), indent=1))
         return
-    rows = [("NAME", "ANSWER", "INPUT", "PARAMETERS", "MAX TOKENS", "REVISION", "SUPPORTED")]
-    rows += [_row(entry) for entry in table.models]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]) - 1)]
+    rows = [HEADINGS, *map(_row, table.models)]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(HEADINGS) - 1)]
     for row in rows:
         cells = [cell.ljust(width) for cell, width in zip(row, widths, strict=False)]
         click.echo("  ".join([*cells, row[-1]]))

@@ -1,0 +1,1 @@
+"""Checks that run no graph, one subject per file."""

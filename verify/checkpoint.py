@@ -1,15 +1,15 @@
 """A checkpoint folder: its files, digests, tensors, architecture and head, read before any framework opens it.
 
-Export starts here and the gate's reference starts here, so both refuse the same things: pickled weights, shards,
+Export starts here and so does the gate, so both refuse the same things: pickled weights, shards,
 reduced precision, unknown configuration keys.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
-from vela.graphs import contract, digests, errors, heads, safetensors_header, task
+from vela.graphs import contract, digests, errors, heads, manifest, safetensors_header, task
 from vela.verify import architecture
 
 # What belongs to a checkpoint: everything that Transformers, sentence-transformers or a tokenizer reads. Graphs,
@@ -59,6 +59,10 @@ class Checkpoint:
         """Give the SHA-256 of every file of the checkpoint."""
         return listing(self.folder)
 
+    def weight_tensors(self) -> tuple[manifest.WeightTensor, ...]:
+        """Describe every tensor by place and content, as it is now."""
+        return describe_tensors(self.folder, self.tensors)
+
     @property
     def parameter_count(self) -> int:
         """Number of weights in all safetensors files."""
@@ -77,6 +81,21 @@ def checkpoint_files(folder: Path) -> list[str]:
 def listing(folder: Path) -> dict[str, str]:
     """Give the SHA-256 of every file of the checkpoint in a folder."""
     return {name: digests.sha256_of_file(folder / name) for name in checkpoint_files(folder)}
+
+
+def describe_tensors(
+    folder: Path, tensors: Mapping[str, Mapping[str, safetensors_header.StoredTensor]]
+) -> tuple[manifest.WeightTensor, ...]:
+    """Describe the tensors of a folder's weight files by place and content, reading each file once."""
+    described = []
+    for file, entries in tensors.items():
+        ranges = [(place.offset, place.length) for place in entries.values()]
+        content = digests.sha256_of_ranges(folder / file, ranges)
+        for (name, place), sha256 in zip(entries.items(), content, strict=True):
+            described.append(
+                manifest.WeightTensor(file, name, place.dtype, place.shape, place.offset, place.length, sha256)
+            )
+    return tuple(described)
 
 
 def _check_weight_files(folder: Path, files: list[str]) -> None:

@@ -1,0 +1,69 @@
+"""Join the gate and its PyTorch reference: verify a bundle folder against a checkpoint folder.
+
+The checkpoint is named apart from the bundle: by the caller, or for a pinned model by the model table, whose digests
+the bundle's own copy must then have.
+"""
+
+from collections.abc import Collection
+from pathlib import Path
+
+import torch
+
+from vela.export import reference
+from vela.graphs import bundle, errors, model_table, record
+from vela.verify import checkpoint, gate
+
+
+def verify_folder(
+    folder: Path,
+    checkpoint_folder: Path | None,
+    options: gate.GateOptions,
+    progress: gate.Progress,
+    allowed_keys: Collection[str] = (),
+) -> list[record.Record]:
+    """Verify every graph of a bundle folder.
+
+    Args:
+        folder: The bundle.
+        checkpoint_folder: The reference; None only for a bundle of a pinned model.
+        options: How to judge.
+        progress: Told what is being done.
+        allowed_keys: Unknown keys of config.json that the caller vouches for.
+
+    Raises:
+        NothingCompared: there is no reference.
+        VelaError: bundle or reference cannot be read.
+    """
+    opened = bundle.Bundle.open(folder)
+    source = checkpoint.Checkpoint.read(checkpoint_folder or _pinned_reference(opened), allowed_keys=allowed_keys)
+    return gate.verify_bundle(opened, source, lambda: make_references(source), options, progress)
+
+
+def make_references(source: checkpoint.Checkpoint) -> gate.References:
+    """Load a checkpoint twice: in FP32 to judge against, and in FP64 to know the FP32 noise."""
+    return gate.References(
+        reference.PyTorchReference.from_checkpoint(source),
+        reference.PyTorchReference.from_checkpoint(source, torch.float64),
+    )
+
+
+def _pinned_reference(opened: bundle.Bundle) -> Path:
+    """Use the bundle's own files as the reference where the model table pins every one of them.
+
+    Raises:
+        NothingCompared: no table pins this model, so nothing apart from the bundle says what it should be.
+    """
+    entries = [
+        entry
+        for entry in model_table.load_table().models
+        if entry.name.casefold() == opened.manifest.model.name.casefold()
+    ]
+    if not entries:
+        raise errors.NothingCompared(
+            "no reference",
+            expected="a checkpoint apart from the bundle, or a model that the table pins",
+            where=opened.folder.name,
+            fix="Pass --checkpoint DIR with the checkpoint that was exported.",
+        )
+    model_table.check_checkpoint(opened.folder, entries[0])
+    return opened.folder

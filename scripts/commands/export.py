@@ -1,0 +1,62 @@
+"""`vela export`: a checkpoint in, an unverified bundle out."""
+
+from pathlib import Path
+
+import click
+
+FOLDER = click.Path(path_type=Path, file_okay=False)
+
+
+@click.command()
+@click.option("--model", "name", help="Name to serve it under; a pinned name also checks every file's digest.")
+@click.option("--checkpoint", type=FOLDER, help="Checkpoint folder; a pinned model is else taken from the Hub's cache.")
+@click.option("--out", type=FOLDER, required=True, help="Bundle folder to make.")
+@click.option("--buckets", help="Token lengths of the fixed graphs, separated by commas.")
+@click.option("--batch", "batches", default="1", show_default=True, help="Batch sizes of the fixed graphs.")
+@click.option(
+    "--weights",
+    type=click.Choice(["reference", "embedded"]),
+    default="reference",
+    show_default=True,
+    help="Refer to the checkpoint's weights, or hold a copy in every graph.",
+)
+@click.option("--allow-key", "allowed_keys", multiple=True, help="Vouch for an unknown key of config.json; repeatable.")
+def command(
+    name: str | None,
+    checkpoint: Path | None,
+    out: Path,
+    buckets: str | None,
+    batches: str,
+    weights: str,
+    allowed_keys: tuple[str, ...],
+) -> None:
+    """Export a checkpoint to ONNX graphs beside its weights."""
+    from vela.export import bundle_writer, sources, trace
+    from vela.verify import checkpoint as checkpoints
+
+    found = sources.find_checkpoint(name, checkpoint)
+    plan = bundle_writer.ExportPlan(
+        name=found.name,
+        buckets=_numbers(buckets, "--buckets") if buckets else bundle_writer.DEFAULT_BUCKETS,
+        batches=_numbers(batches, "--batch"),
+        storage="embedded" if weights == "embedded" else "reference",
+        repository=found.repository,
+        revision=found.revision,
+        model_sha256=found.model_sha256,
+    )
+    source = checkpoints.Checkpoint.read(found.folder, allowed_keys=allowed_keys)
+    opened = bundle_writer.export_bundle(
+        source, out, plan, trace.TraceCache(), lambda message: click.echo(message, err=True)
+    )
+    graphs = opened.manifest.graphs
+    click.echo(f"exported {plan.name}: {len(graphs)} graphs, {sum(graph.size_bytes for graph in graphs):,} bytes")
+    click.echo(f"  bundle    {out}")
+    click.echo(f"  manifest  sha256 {opened.manifest_sha256}")
+    click.echo(f"  next      vela verify-graph {out} --checkpoint {found.folder}")
+
+
+def _numbers(text: str, option: str) -> tuple[int, ...]:
+    try:
+        return tuple(sorted({int(part) for part in text.split(",")}))
+    except ValueError as cause:
+        raise click.BadParameter(f"{text!r} is no list of numbers", param_hint=option) from cause

@@ -1,0 +1,58 @@
+"""`vela serve`: answer requests from a store."""
+
+from pathlib import Path
+
+import click
+
+
+@click.command()
+@click.option(
+    "--store",
+    required=True,
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    help="Store that `vela publish` wrote.",
+)
+@click.option("--models", default="", help="Names to serve, separated by commas; all of the store by default.")
+@click.option("--device", default="cpu", show_default=True, help="Where graphs run: cpu, migraphx:N, rocm:N, cuda:N.")
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
+@click.option("--port", default=8080, show_default=True, type=click.IntRange(0, 65535), help="0 takes a free port.")
+@click.option("--uds", type=click.Path(path_type=Path), help="Listen on this Unix socket instead.")
+@click.option("--threads", type=click.IntRange(1), help="Threads of a forward; all cores of this process by default.")
+@click.option("--accept-unverified-engine", is_flag=True, help="Serve graphs that were proven on the CPU only.")
+@click.option("--check", is_flag=True, help="Load everything, run each graph once, and stop.")
+def command(
+    *,
+    store: Path,
+    models: str,
+    device: str,
+    host: str,
+    port: int,
+    uds: Path | None,
+    threads: int | None,
+    accept_unverified_engine: bool,
+    check: bool,
+) -> None:
+    """Serve the proven models of a store over HTTP."""
+    import logging
+
+    from vela.serve import engine, registry
+    from vela.serve.device import Device
+    from vela.serve.http import server
+    from vela.serve.http.service import Settings
+
+    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    plan = registry.Plan(
+        registry.sources_from_store(store, [name for name in models.split(",") if name]),
+        Device.parse(device),
+        "any_engine" if accept_unverified_engine else "this_engine",
+        engine.SessionOptions(threads=threads) if threads else None,
+    )
+
+    def announce(line: str) -> None:
+        click.echo(line, err=True)
+
+    if check:
+        status = server.check(plan, announce)
+    else:
+        status = server.serve(plan, server.Address(host, port, uds), Settings(), announce)
+    raise SystemExit(status)

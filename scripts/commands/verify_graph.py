@@ -1,0 +1,70 @@
+"""`vela verify-graph`: the release gate."""
+
+from pathlib import Path
+
+import click
+
+FOLDER = click.Path(path_type=Path, file_okay=False)
+COLOURS = {"passed": "green", "failed": "red", "not_compared": "yellow"}
+
+
+@click.command()
+@click.argument("bundle", type=FOLDER)
+@click.option("--checkpoint", type=FOLDER, help="The reference checkpoint, apart from the bundle.")
+@click.option("--device", default="cpu", show_default=True, help="Where graphs run.")
+@click.option(
+    "--bar",
+    type=click.Choice(["strict", "upstream", "cpu", "gpu"]),
+    default="strict",
+    show_default=True,
+    help="Bounds that decide; upstream's are stated beside them.",
+)
+@click.option("--max-tokens", default=2048, show_default=True, type=click.IntRange(2), help="Longest dynamic case.")
+@click.option("--corpus", type=click.Path(path_type=Path, dir_okay=False), help="Your own texts, judged as well.")
+@click.option("--graph", "graphs", multiple=True, help="Judge this graph only; repeatable.")
+@click.option("--threads", type=click.IntRange(1), help="Threads of a forward; all cores of this process by default.")
+@click.option("--fail-fast", is_flag=True, help="Skip inference on a graph whose static checks failed.")
+@click.option("--allow-key", "allowed_keys", multiple=True, help="Vouch for an unknown key of config.json; repeatable.")
+@click.option("--json", "as_json", is_flag=True, help="Print the records as JSON lines.")
+def command(
+    bundle: Path,
+    checkpoint: Path | None,
+    device: str,
+    bar: str,
+    max_tokens: int,
+    corpus: Path | None,
+    graphs: tuple[str, ...],
+    threads: int | None,
+    fail_fast: bool,
+    allowed_keys: tuple[str, ...],
+    as_json: bool,
+) -> None:
+    """Judge every graph of BUNDLE against its checkpoint.
+
+    Exit code 0: all passed. 1: one failed; the cause is printed. 3: nothing could be compared, such as for want of a
+    reference; that is never a pass.
+    """
+    from vela.export import verification
+    from vela.serve import engine
+    from vela.serve.device import Device
+    from vela.verify import gate, table
+
+    options = gate.GateOptions(
+        device=Device.parse(device),
+        bar=bar,
+        max_tokens=max_tokens,
+        corpus=corpus,
+        session=engine.SessionOptions(threads=threads) if threads else engine.SessionOptions(),
+        graph_ids=graphs,
+        is_fail_fast=fail_fast,
+    )
+    records = verification.verify_folder(
+        bundle, checkpoint, options, lambda message: click.echo(message, err=True), allowed_keys
+    )
+    if as_json:
+        for found in records:
+            click.echo(table.as_json_line(found))
+    else:
+        for line, verdict in table.verdict_table(bundle.name, records):
+            click.echo(click.style(line, fg=COLOURS.get(verdict)))
+    gate.require_passed(records)

@@ -1,0 +1,100 @@
+"""The Starlette app: the edge that owns requests, where every error becomes a status."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+
+import msgspec
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from vela.graphs import errors
+from vela.serve.http import body, health, routes
+from vela.serve.http import errors as http_errors
+from vela.serve.http.exchange import Exchange
+from vela.serve.http.service import ClientGone, Service, Settings
+from vela.serve.registry import Registry
+
+logger = logging.getLogger(__name__)
+
+Endpoint = Callable[[Request], Awaitable[Response]]
+
+# nginx's number for a client that closed the connection; nobody receives it, but logs and metrics count it.
+CLIENT_CLOSED = 499
+
+
+def build_app(registry: Registry, settings: Settings | None = None) -> Starlette:
+    """Make the app over a registry; who loads the registry, and when, is the caller's business."""
+    service = Service(registry, settings or Settings())
+
+    @asynccontextmanager
+    async def lifespan(_: Starlette) -> AsyncIterator[None]:
+        yield
+        service.close()
+
+    table = [Route(post.path, _post_endpoint(service, post), methods=["POST"]) for post in routes.POSTS]
+    for get in routes.GETS:
+        table += [Route(path, _get_endpoint(service, get), methods=["GET"]) for path in get.paths]
+    return Starlette(routes=table, lifespan=lifespan, exception_handlers={HTTPException: _no_such_route})
+
+
+def _post_endpoint(service: Service, post: routes.Post) -> Endpoint:
+    decoder = msgspec.json.Decoder(post.request)
+
+    async def endpoint(request: Request) -> Response:
+        exchange = Exchange(lambda: asyncio.create_task(body.wait_until_gone(request)))
+        status, content = await _answer(service, post, decoder, request, exchange)
+        exchange.mark("serialize")
+        service.metrics.requests.labels(post.path, exchange.model_name, status).inc()
+        service.metrics.duration.labels(post.path).observe(exchange.elapsed_s())
+        headers = exchange.headers()
+        if status == http_errors.STATUSES[errors.Overloaded][0]:
+            headers["retry-after"] = str(http_errors.RETRY_AFTER_S)
+        return Response(content, status, headers, health.JSON)
+
+    return endpoint
+
+
+async def _answer(
+    service: Service,
+    post: routes.Post,
+    decoder: msgspec.json.Decoder[msgspec.Struct],
+    request: Request,
+    exchange: Exchange,
+) -> tuple[int, bytes]:
+    try:
+        content = await body.read_body(request, service.settings.max_request_bytes)
+        decoded = body.decode_body(content, decoder)
+        exchange.mark("parse")
+        return 200, msgspec.json.encode(await post.handle(service, exchange, decoded))
+    except errors.VelaError as error:
+        status, code = http_errors.status_of(error)
+        service.metrics.rejected.labels(code).inc()
+        return status, http_errors.error_body(code, str(error))
+    except (ClientGone, ClientDisconnect):
+        service.metrics.cancelled.inc()
+        return CLIENT_CLOSED, b""
+    except Exception:
+        logger.exception("a bug while answering %s", post.path)
+        status, code = http_errors.INTERNAL
+        return status, http_errors.error_body(code, "a bug in the server; its log has the trace")
+
+
+def _get_endpoint(service: Service, get: routes.Get) -> Endpoint:
+    async def endpoint(_: Request) -> Response:
+        report = get.handle(service)
+        return Response(report.content, report.status, media_type=report.media_type)
+
+    return endpoint
+
+
+def _no_such_route(request: Request, refusal: Exception) -> Response:
+    """Answer an unknown path or method in the surface's own shape."""
+    status = refusal.status_code if isinstance(refusal, HTTPException) else http_errors.INTERNAL[0]
+    headers = refusal.headers if isinstance(refusal, HTTPException) else None
+    message = f"{request.method} {request.url.path}: found no such route; expected one of the documented ones."
+    return Response(http_errors.error_body("invalid_request", message), status, headers, health.JSON)

@@ -1,0 +1,75 @@
+"""One request's bookkeeping: how long each stage took, and what the response's headers say of it."""
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from typing import Literal
+from urllib.parse import quote
+
+from vela.serve.forward import Forward
+from vela.serve.lane import Job
+from vela.serve.model import ServedModel
+
+Stage = Literal["parse", "tokenize", "queue", "forward", "post", "serialize"]
+STAGES: tuple[Stage, ...] = ("parse", "tokenize", "queue", "forward", "post", "serialize")
+
+
+class Exchange:
+    """A request under way, from its first byte to its response's headers.
+
+    Args:
+        watch_client: Starts a task that ends when the client has gone; the request's body must have been read.
+    """
+
+    def __init__(self, watch_client: Callable[[], "asyncio.Task[None]"]) -> None:
+        self.watch_client = watch_client
+        self._begun_s = self._marked_s = time.monotonic()
+        self._stages_s: dict[Stage, float] = {}
+        self._headers: dict[str, str] = {}
+        self.model_name = ""
+        self.graph_ids: list[str] = []
+
+    def mark(self, stage: Stage) -> None:
+        """Close a stage: it took the time since the last mark."""
+        now = time.monotonic()
+        self._stages_s[stage] = self._stages_s.get(stage, 0.0) + now - self._marked_s
+        self._marked_s = now
+
+    def mark_jobs(self, jobs: Sequence[Job]) -> None:
+        """Close the stages queue and forward: forward is what the jobs ran, queue is the rest since the last mark."""
+        now = time.monotonic()
+        forward_s = sum(job.finished_s - job.started_s for job in jobs if job.finished_s)
+        self._stages_s["forward"] = forward_s
+        self._stages_s["queue"] = max(0.0, now - self._marked_s - forward_s)
+        self._marked_s = now
+
+    def left_s(self, deadline_ms: float | None) -> float | None:
+        """Give the seconds that are left of a deadline that counts from the request's arrival; None without one."""
+        return None if deadline_ms is None else max(0.0, deadline_ms / 1000 - self.elapsed_s())
+
+    def describe_model(self, model: ServedModel) -> None:
+        """Say in the headers who answers."""
+        self.model_name = model.name
+        self._headers["x-vela-model"] = quote(model.name)  # headers hold no other letters
+        self._headers["x-vela-model-sha256"] = model.bundle.manifest.model.model_sha256
+        self._headers["x-vela-ep"] = model.device.provider
+
+    def describe_forwards(self, forwards: Sequence[Forward], *, truncated: bool) -> None:
+        """Say in the headers which graphs run and whether any input was cut."""
+        self.graph_ids = sorted({forward.session.graph.id for forward in forwards})
+        self._headers["x-vela-bucket"] = ",".join(self.graph_ids)
+        self._headers["x-vela-truncated"] = str(int(truncated))
+
+    def elapsed_s(self) -> float:
+        """Seconds since the request arrived."""
+        return time.monotonic() - self._begun_s
+
+    def timing_ms(self) -> dict[str, float]:
+        """Give milliseconds by stage, in order, with the total so far."""
+        stages = {stage: self._stages_s.get(stage, 0.0) for stage in STAGES}
+        return {name: round(value * 1000, 3) for name, value in (stages | {"total": self.elapsed_s()}).items()}
+
+    def headers(self) -> dict[str, str]:
+        """Give the response's headers."""
+        timing = ", ".join(f"{name};dur={value}" for name, value in self.timing_ms().items())
+        return self._headers | {"server-timing": timing}

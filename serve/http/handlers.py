@@ -1,0 +1,139 @@
+"""What each route does between a decoded body and a response struct."""
+
+import base64
+from collections.abc import Sequence
+from typing import cast
+
+import numpy as np
+
+from vela.graphs import errors, heads
+from vela.serve import answers, policy, question
+from vela.serve.decode import rerank
+from vela.serve.http import errors as http_errors
+from vela.serve.http import schema
+from vela.serve.http.exchange import Exchange
+from vela.serve.http.service import Service
+from vela.serve.inputs import item_from_input
+from vela.serve.model import ServedModel
+from vela.serve.question import AnyAnswer
+from vela.serve.reading import Pair
+from vela.serve.runtime import installed_build
+
+
+async def classify(service: Service, exchange: Exchange, body: schema.ClassifyRequest) -> schema.ClassifyResponse:
+    """Answer POST /v1/classify."""
+    model = service.registry.find(body.model)
+    if body.head not in (None, model.head.name):
+        raise errors.InvalidRequest(
+            repr(body.head), expected=model.head.name, where="head", fix="The model's card lists its heads."
+        )
+    options = body.options
+    asked = question.classify(
+        model,
+        policy.Options(
+            overflow=options.overflow,
+            max_tokens=options.max_tokens,
+            window=_window(options.window),
+            threshold=options.threshold,
+            return_tokens=options.return_tokens,
+        ),
+    )
+    inputs = [body.input] if isinstance(body.input, str) else body.input
+    items = [item_from_input(given, f"input[{place}]") for place, given in enumerate(inputs)]
+    results = await service.answer(asked, items, exchange, options.deadline_ms)
+    return schema.ClassifyResponse(
+        model=model.name,
+        head=model.head.name,
+        kind=cast("schema.ClassifierKind", model.head.kind),
+        labels=list(heads.labels_of(model.head.decoder)),
+        results=results,
+        usage=schema.Usage(_processed(results)),
+        meta=_meta(exchange, model) if options.return_meta else None,
+    )
+
+
+async def embeddings(service: Service, exchange: Exchange, body: schema.EmbeddingsRequest) -> schema.EmbeddingsResponse:
+    """Answer POST /v1/embeddings; an input that fails fails the request, because OpenAI's shape has no place for it."""
+    model = service.registry.find(body.model)
+    options = body.options
+    asked = question.embed(
+        model,
+        policy.Options(overflow=options.overflow, max_tokens=options.max_tokens),
+        question.Exit(body.layer, body.dimensions),
+    )
+    inputs = [body.input] if isinstance(body.input, str) else body.input
+    found = _all_answered(await service.answer(asked, inputs, exchange, options.deadline_ms), "input")
+    tokens = _processed(found)
+    return schema.EmbeddingsResponse(
+        object="list",
+        data=[
+            schema.EmbeddingData("embedding", item.index, _encode_vector(item, body.encoding_format), item.input)
+            for item in found
+        ],
+        model=model.name,
+        usage=schema.EmbeddingsUsage(tokens, tokens),
+        meta=_meta(exchange, model) if options.return_meta else None,
+    )
+
+
+async def rank(service: Service, exchange: Exchange, body: schema.RerankRequest) -> schema.RerankResponse:
+    """Answer POST /v1/rerank; a pair that fails fails the request, because an order needs every score."""
+    model = service.registry.find(body.model)
+    options = body.options
+    asked = question.rank(
+        model, policy.Options(max_tokens=options.max_tokens), question.Exit(body.layer, body.dimensions)
+    )
+    pairs = [Pair(body.query, document) for document in body.documents]
+    found = _all_answered(await service.answer(asked, pairs, exchange, options.deadline_ms), "documents")
+    order = rerank.order_documents([item.logit for item in found])[: body.top_n]
+    tokens = _processed(found)
+    return schema.RerankResponse(
+        model=model.name,
+        results=[
+            schema.RerankResult(
+                index=found[place].index,
+                relevance_score=found[place].relevance_score,
+                logit=found[place].logit,
+                input=found[place].input,
+                document=body.documents[place] if body.return_documents else None,
+            )
+            for place in order
+        ],
+        usage=schema.EmbeddingsUsage(tokens, tokens),
+        meta=_meta(exchange, model) if options.return_meta else None,
+    )
+
+
+def _window(option: schema.WindowOption | None) -> heads.Window | None:
+    return None if option is None else heads.Window(option.tokens, option.overlap)
+
+
+def _all_answered(results: Sequence[AnyAnswer | answers.FailedAnswer], field: str) -> list[AnyAnswer]:
+    answered: list[AnyAnswer] = []
+    for result in results:
+        if isinstance(result, answers.FailedAnswer):
+            kind = http_errors.ITEM_ERRORS.get(result.error.code, errors.EngineError)
+            raise kind(
+                f"{result.error.code} ({result.error.message})",
+                expected="inputs that can all be answered",
+                where=f"{field}[{result.index}]",
+                fix="Send the others without it.",
+            )
+        answered.append(result)
+    return answered
+
+
+def _processed(results: Sequence[answers.Answer | answers.FailedAnswer]) -> int:
+    return sum(0 if isinstance(item, answers.FailedAnswer) else item.input.processed_tokens for item in results)
+
+
+def _encode_vector(item: answers.EmbeddingAnswer, encoding: str) -> list[float] | str:
+    if encoding == "float":
+        numbers: list[float] = item.embedding.tolist()
+        return numbers
+    return base64.b64encode(item.embedding.astype(np.dtype("<f4")).tobytes()).decode("ascii")
+
+
+def _meta(exchange: Exchange, model: ServedModel) -> schema.Meta:
+    engine = " ".join(installed_build())
+    return schema.Meta("exact", engine, str(model.device), exchange.graph_ids, exchange.timing_ms())

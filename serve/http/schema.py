@@ -1,0 +1,196 @@
+"""The native surface's bodies, as structs: they validate requests, shape responses and make the OpenAPI document.
+
+Unknown fields are refused, so that a misspelt option is an error and not a default. Answers to single inputs are in
+`vela.serve.answers`.
+"""
+
+from typing import Annotated, Literal
+
+import msgspec
+
+from vela.graphs import heads
+from vela.serve import answers
+from vela.serve.inputs import InputItem
+
+MAX_ITEMS = 2_048
+MAX_DOCUMENTS = 1_024
+
+Positive = Annotated[int, msgspec.Meta(ge=1)]
+Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
+Milliseconds = Annotated[float, msgspec.Meta(gt=0, le=86_400_000)]
+Profile = Literal["exact"]
+ClassifierKind = Literal["sequence", "scores", "token"]
+
+
+class Body(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What all request bodies share."""
+
+
+class WindowOption(Body, frozen=True):
+    """Windows of another size than the head's; `tokens` counts special tokens."""
+
+    tokens: Annotated[int, msgspec.Meta(ge=2)]
+    overlap: Annotated[int, msgspec.Meta(ge=0)]
+
+    def __post_init__(self) -> None:
+        if self.overlap >= self.tokens:
+            raise ValueError(f"overlap {self.overlap} of a window of {self.tokens} tokens; expected less than tokens")
+
+
+class ClassifyOptions(Body, frozen=True):
+    """How inputs are read and what is listed; the model's card has the defaults."""
+
+    deadline_ms: Milliseconds | None = None
+    profile: Profile = "exact"
+    return_meta: bool = False
+    overflow: heads.Overflow | None = None
+    max_tokens: Positive | None = None
+    window: WindowOption | None = None
+    threshold: Share | None = None
+    return_tokens: bool = False
+
+
+class ClassifyRequest(Body, frozen=True):
+    """Ask a classifier for labels, scores or spans."""
+
+    input: str | Annotated[list[str | InputItem], msgspec.Meta(min_length=1, max_length=MAX_ITEMS)]
+    model: str | None = None
+    head: str | None = None
+    options: ClassifyOptions = ClassifyOptions()
+
+
+class Usage(msgspec.Struct, frozen=True):
+    """Tokens that were read, special tokens included."""
+
+    input_tokens: int
+    output_tokens: Literal[0] = 0
+
+
+class Meta(msgspec.Struct, frozen=True):
+    """What ran, on request.
+
+    Attributes:
+        profile: The profile that held.
+        engine: Runtime and version.
+        device: Where it ran.
+        graphs: Ids of the graphs that ran.
+        timing_ms: Milliseconds by stage, as in Server-Timing, up to here.
+    """
+
+    profile: str
+    engine: str
+    device: str
+    graphs: list[str]
+    timing_ms: dict[str, float]
+
+
+class ClassifyResponse(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One result for each input, in order."""
+
+    model: str
+    head: str
+    kind: ClassifierKind
+    labels: list[str]
+    results: list[answers.SequenceAnswer | answers.ScoresAnswer | answers.TokenAnswer | answers.FailedAnswer]
+    usage: Usage
+    meta: Meta | None = None
+
+
+class EmbeddingsOptions(Body, frozen=True):
+    """How inputs are read."""
+
+    deadline_ms: Milliseconds | None = None
+    profile: Profile = "exact"
+    return_meta: bool = False
+    overflow: Literal["reject", "truncate"] | None = None
+    max_tokens: Positive | None = None
+
+
+class EmbeddingsRequest(Body, frozen=True):
+    """Ask an embedder for unit vectors: OpenAI's body, with layers and options.
+
+    `input_type` and `user` are taken for OpenAI's and Cohere's clients; they change nothing.
+    """
+
+    input: str | Annotated[list[str], msgspec.Meta(min_length=1, max_length=MAX_ITEMS)]
+    model: str | None = None
+    dimensions: Positive | None = None
+    layer: Positive | None = None
+    input_type: Literal["query", "document"] | None = None
+    encoding_format: Literal["float", "base64"] = "float"
+    user: str | None = None
+    options: EmbeddingsOptions = EmbeddingsOptions()
+
+
+class EmbeddingData(msgspec.Struct, frozen=True):
+    """One vector: numbers, or base64 of little-endian float32."""
+
+    object: Literal["embedding"]
+    index: int
+    embedding: list[float] | str
+    input: answers.InputReport
+
+
+class EmbeddingsUsage(msgspec.Struct, frozen=True):
+    """Tokens that were read, special tokens included."""
+
+    prompt_tokens: int
+    total_tokens: int
+
+
+class EmbeddingsResponse(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One vector for each input, in order."""
+
+    object: Literal["list"]
+    data: list[EmbeddingData]
+    model: str
+    usage: EmbeddingsUsage
+    meta: Meta | None = None
+
+
+class RerankOptions(Body, frozen=True):
+    """How pairs are read; pairs that are too long are refused."""
+
+    deadline_ms: Milliseconds | None = None
+    profile: Profile = "exact"
+    return_meta: bool = False
+    max_tokens: Positive | None = None
+
+
+class RerankRequest(Body, frozen=True):
+    """Ask a reranker to order documents by their relevance to a query."""
+
+    query: str
+    documents: Annotated[list[str], msgspec.Meta(min_length=1, max_length=MAX_DOCUMENTS)]
+    model: str | None = None
+    top_n: Positive | None = None
+    return_documents: bool = False
+    layer: Positive | None = None
+    dimensions: Positive | None = None
+    options: RerankOptions = RerankOptions()
+
+
+class RerankResult(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One document's relevance: the sigmoid of its logit."""
+
+    index: int
+    relevance_score: float
+    logit: float
+    input: answers.InputReport
+    document: str | None = None
+
+
+class RerankResponse(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Documents, most relevant first."""
+
+    model: str
+    results: list[RerankResult]
+    usage: EmbeddingsUsage
+    meta: Meta | None = None
+
+
+class HealthResponse(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Whether the server answers; `models` says of each one that does not why."""
+
+    status: Literal["ready", "not_ready", "alive", "dead"]
+    models: dict[str, str] | None = None

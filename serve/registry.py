@@ -1,0 +1,179 @@
+"""The models of one process: which are asked for, what state each is in, and the lanes that run them.
+
+Loading happens in whichever thread calls `load`, model by model, while the server already answers its probes. A model
+that cannot be loaded keeps its place with the reason; nothing else is served in its stead.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from vela.graphs import bundle as bundles
+from vela.graphs import errors, store
+from vela.serve import device as devices
+from vela.serve import engine
+from vela.serve.lane import Lane
+from vela.serve.model import Demand, ServedModel
+
+Status = Literal["starting", "loading", "warming", "ready", "degraded", "failed"]
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A model to serve.
+
+    Attributes:
+        name: The name it is served under.
+        open: Opens its bundle; may raise BundleError.
+    """
+
+    name: str
+    open: Callable[[], bundles.Bundle]
+
+
+def sources_from_store(path: Path, names: Sequence[str] = ()) -> tuple[Source, ...]:
+    """Name the models of a store, or the ones asked for.
+
+    Raises:
+        StoreError: there is no store, or it is empty.
+        ModelNotFound: it does not hold a name.
+    """
+    published = store.Store.open(path).models()
+    for name in names or [""] * (not published):
+        if name not in published:
+            raise errors.ModelNotFound(
+                repr(name) if name else "an empty store",
+                expected=f"one of {', '.join(published)}" if published else "published models",
+                where=str(path),
+                fix="`vela publish` puts verified bundles there.",
+            )
+    return tuple(Source(name, published[name].open) for name in names or published)
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a registry loads and how.
+
+    Attributes:
+        sources: The models, in the order in which they are loaded.
+        device: Where all of them run.
+        demand: What must be proven of each graph.
+        session_options: Threads and optimisation.
+    """
+
+    sources: tuple[Source, ...]
+    device: devices.Device = devices.CPU
+    demand: Demand = "this_engine"
+    session_options: engine.SessionOptions | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A model's state.
+
+    Attributes:
+        name: The name it is served under.
+        status: Where it stands.
+        reason: Why it is not plainly ready; empty otherwise.
+        bundle: None until its manifest was read.
+        model: None until it answers.
+    """
+
+    name: str
+    status: Status
+    reason: str = ""
+    bundle: bundles.Bundle | None = None
+    model: ServedModel | None = None
+
+
+class Registry:
+    """The models of this process and the lane of their device.
+
+    Args:
+        plan: What to load.
+        on_lane_death: Called in the lane's thread when it dies.
+    """
+
+    def __init__(self, plan: Plan, on_lane_death: Callable[[], None] = lambda: None) -> None:
+        self.plan = plan
+        self.lane = Lane(str(plan.device), on_death=on_lane_death)
+        self._closing = False
+        # Replaced entry by entry, never mutated in place: readers in other threads see one state or the next.
+        self._entries = {source.name: Entry(source.name, "starting") for source in plan.sources}
+
+    @property
+    def entries(self) -> Mapping[str, Entry]:
+        """Each model's state, by name."""
+        return self._entries
+
+    def load(self) -> Sequence[Entry]:
+        """Load every model, until `close` is called; give the entries that failed."""
+        for source in self.plan.sources:
+            if self._closing:
+                break
+            try:
+                self._load(source)
+            except errors.VelaError as error:
+                self._put(Entry(source.name, "failed", str(error), self._entries[source.name].bundle))
+        return [entry for entry in self._entries.values() if entry.status == "failed"]
+
+    def _load(self, source: Source) -> None:
+        self._put(Entry(source.name, "loading"))
+        opened = source.open()
+        self._put(Entry(source.name, "loading", "", opened))
+        model = ServedModel.open(
+            opened, self.plan.device, demand=self.plan.demand, session_options=self.plan.session_options
+        )
+        self._put(Entry(source.name, "warming", "", opened))
+        model.warm_up()
+        reason = "" if model.demand == "this_engine" else "served without a verdict for this engine, as asked"
+        self._put(Entry(source.name, "ready", reason, opened, model))
+
+    def _put(self, entry: Entry) -> None:
+        self._entries[entry.name] = entry
+
+    def problems(self) -> dict[str, str]:
+        """Say for each model why it does not answer; empty when all of them do."""
+        if self.lane.death is not None:
+            return dict.fromkeys(self._entries, f"the lane of {self.lane.name} died: {self.lane.death}")
+        return {entry.name: entry.reason or entry.status for entry in self._entries.values() if entry.status != "ready"}
+
+    def find(self, name: str | None) -> ServedModel:
+        """Give the model that a request names, or the only one.
+
+        Raises:
+            InvalidRequest: none is named and there are several.
+            ModelNotFound: there is none of that name.
+            NotReady: it does not answer yet, or no longer.
+        """
+        if name is None:
+            if len(self._entries) != 1:
+                raise errors.InvalidRequest(
+                    "no name",
+                    expected=f"one of {', '.join(self._entries)}",
+                    where="model",
+                    fix="Name a model: several are loaded.",
+                )
+            name = next(iter(self._entries))
+        entry = self._entries.get(name)
+        if entry is None:
+            raise errors.ModelNotFound(
+                repr(name),
+                expected=f"one of {', '.join(self._entries)}",
+                where="model",
+                fix="GET /v1/models lists what is loaded.",
+            )
+        if entry.model is None or self.lane.death is not None:
+            raise errors.NotReady(
+                f"{name} {self.problems().get(name, entry.status)}",
+                expected="a model that is ready",
+                where="model",
+                fix="GET /health says what is missing.",
+            )
+        return entry.model
+
+    def close(self) -> None:
+        """Stop loading after the model that is being loaded, and stop the lane; what waits gets an error."""
+        self._closing = True
+        self.lane.close()

@@ -1,0 +1,83 @@
+"""Fixtures that several folders share: the sample checkpoints, and one released store for the whole run.
+
+The samples are exported, verified and published once for all workers, with a short ladder; tests that alter a bundle
+copy it first.
+"""
+
+import fcntl
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+CHECKPOINTS = ROOT / "golden" / "checkpoints"
+FINISHED = ("tiny-intent", "tiny-guard", "tiny-multilabel", "tiny-pii", "tiny-embedding")
+BUCKETS = (64, 128)
+MAX_TOKENS = 192
+
+
+@pytest.fixture(scope="session")
+def checkpoints() -> dict[str, Path]:
+    """The shipped sample checkpoints of finished forms, by name."""
+    return {name: CHECKPOINTS / name for name in FINISHED}
+
+
+@pytest.fixture(scope="session")
+def released(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Path:
+    """A folder with `bundles/<name>` and `store`, made once for all workers of this run."""
+    base = tmp_path_factory.getbasetemp()
+    shared = (base if worker_id == "master" else base.parent) / "released"
+    with (shared.parent / "released.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (shared / "done").exists():
+            _release(shared)
+    return shared
+
+
+@pytest.fixture(scope="session")
+def bundles(released: Path) -> dict[str, Path]:
+    """Exported and verified bundles by sample name; read only."""
+    return {name: released / "bundles" / name for name in FINISHED}
+
+
+@pytest.fixture(scope="session")
+def store(released: Path) -> Path:
+    """A store with every finished sample published; read only."""
+    return released / "store"
+
+
+@pytest.fixture
+def copied(tmp_path: Path, bundles: dict[str, Path]) -> dict[str, Path]:
+    """Private copies of bundles, made when asked for, that a test may damage."""
+    return _Copies(tmp_path / "copied", bundles)
+
+
+class _Copies(dict[str, Path]):
+    def __init__(self, folder: Path, bundles: dict[str, Path]) -> None:
+        super().__init__()
+        self._folder = folder
+        self._bundles = bundles
+
+    def __missing__(self, name: str) -> Path:
+        self[name] = Path(shutil.copytree(self._bundles[name], self._folder / name))
+        return self[name]
+
+
+def _release(shared: Path) -> None:
+    from vela.scripts import release
+    from vela.verify import gate
+
+    shutil.rmtree(shared, ignore_errors=True)
+    shared.mkdir()
+    progress = os.environ.get("VELA_TEST_PROGRESS")
+    release.release(
+        [CHECKPOINTS / name for name in FINISHED],
+        shared / "bundles",
+        shared / "store",
+        BUCKETS,
+        gate.GateOptions(max_tokens=MAX_TOKENS),
+        print if progress else lambda message: None,
+    )
+    (shared / "done").touch()

@@ -1,0 +1,84 @@
+import numpy as np
+import pytest
+
+from vela.graphs import errors
+from vela.verify import architecture
+
+NEW = {
+    "architectures": ["ModernBertForSequenceClassification"],
+    "model_type": "modernbert",
+    "vocab_size": 300,
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_hidden_layers": 4,
+    "num_attention_heads": 2,
+    "local_attention": 16,
+    "layer_types": ["full_attention", "sliding_attention", "sliding_attention", "full_attention"],
+    "rope_parameters": {
+        "full_attention": {"rope_type": "default", "rope_theta": 160000.0},
+        "sliding_attention": {"rope_type": "default", "rope_theta": 10000.0},
+    },
+    "classifier_pooling": "mean",
+    "id2label": {"0": "no", "1": "yes"},
+    "label2id": {"no": 0, "yes": 1},
+}
+OLD = {key: value for key, value in NEW.items() if key not in ("layer_types", "rope_parameters")} | {
+    "global_attn_every_n_layers": 3,
+    "global_rope_theta": 160000.0,
+    "local_rope_theta": 10000.0,
+}
+
+
+def test_both_generations_of_config_are_read_to_the_same_architecture():
+    assert architecture.read_architecture(NEW) == architecture.read_architecture(OLD)
+
+
+def test_effective_values_are_resolved():
+    found = architecture.read_architecture(NEW)
+
+    assert found.half_window == 8
+    assert found.thetas == (("full_attention", 160000.0), ("sliding_attention", 10000.0))
+    assert found.label_count == 2
+    assert found.pooling == "mean"
+
+
+def test_pooling_is_cls_where_the_config_does_not_say():
+    config = {key: value for key, value in NEW.items() if key != "classifier_pooling"}
+
+    assert architecture.read_architecture(config).pooling == "cls"
+
+
+def test_inverse_frequencies_are_powers_of_theta():
+    found = architecture.read_architecture(NEW).inverse_frequencies("sliding_attention")
+
+    assert found == pytest.approx([10000.0 ** (-2 * i / 16) for i in range(8)], rel=1e-6)
+    assert found.dtype == np.float32
+
+
+def test_an_unknown_key_is_named_and_can_be_vouched_for():
+    with pytest.raises(errors.CheckpointError, match="mystery_scale"):
+        architecture.read_architecture(NEW | {"mystery_scale": 2.0})
+
+    assert architecture.read_architecture(NEW | {"mystery_scale": 2.0}, ["mystery_scale"])
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"rope_scaling": {"type": "yarn", "factor": 4.0}}, "yarn"),
+        ({"rope_parameters": {"full_attention": {"rope_type": "yarn", "rope_theta": 1.0, "factor": 4.0}}}, "yarn"),
+        ({"rope_parameters": {"full_attention": {"type": "yarn", "rope_theta": 1.0}}}, "yarn"),
+        ({"local_rope_theta": None}, "null"),
+        ({"local_rope_theta": 160000.0}, "two values of theta for sliding_attention"),
+        ({"global_attn_every_n_layers": 2}, "contradict"),
+        ({"layer_types": ["full_attention"]}, "layer_types"),
+        ({"model_type": "bert"}, "bert"),
+        ({"classifier_pooling": "max"}, "max"),
+        ({"hidden_size": 33}, "33 hidden units"),
+        ({"num_hidden_layers": 0}, "num_hidden_layers"),
+        ({"label2id": {"no": 1, "yes": 0}}, "label2id"),
+    ],
+)
+def test_what_cannot_be_read_with_certainty_is_refused(change, message):
+    with pytest.raises(errors.CheckpointError, match=message):
+        architecture.read_architecture(NEW | change)

@@ -1,0 +1,162 @@
+"""Weight identity: every tensor of the checkpoint is in the graph, by content, and nothing else is.
+
+No name is trusted. A by-reference graph must point exactly at tensors of the bundle's weight file, and those tensors
+must have the checkpoint's bytes; inline tensors must have the bytes of a checkpoint tensor, as stored or transposed.
+Float tables that the checkpoint does not hold are recomputed from config.json. So a graph from another checkpoint
+fails here in seconds, without inference, and the message says how many tensors are foreign.
+"""
+
+import re
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from vela.graphs import errors, manifest
+from vela.verify import architecture, graph_file
+
+LAYER_PATTERN = re.compile(r"(?:^|\.)layers\.(\d+)\.")
+# float32 powers of two libraries differ by a few units in the last place; another theta differs in the first digits.
+TABLE_TOLERANCE = 1e-6
+NAMED = 4  # tensors that a message names
+
+
+@dataclass(frozen=True, slots=True)
+class StoredWeights:
+    """The tensors of a folder's weight files, by place and by content.
+
+    Attributes:
+        by_place: Tensor for (file, offset, length in bytes).
+        by_content: Names for a digest; equal tensors share one.
+    """
+
+    by_place: Mapping[tuple[str, int, int], manifest.WeightTensor]
+    by_content: Mapping[str, tuple[str, ...]]
+
+    @classmethod
+    def from_tensors(cls, tensors: Iterable[manifest.WeightTensor]) -> Self:
+        """Index described tensors."""
+        by_place: dict[tuple[str, int, int], manifest.WeightTensor] = {}
+        by_content: dict[str, tuple[str, ...]] = {}
+        for tensor in tensors:
+            by_place[tensor.file, tensor.offset, tensor.length] = tensor
+            by_content[tensor.sha256] = (*by_content.get(tensor.sha256, ()), tensor.name)
+        return cls(by_place, by_content)
+
+
+def needed_weights(names: Collection[str], exit_layer: int, layers: int) -> set[str]:
+    """Give the tensors that a graph with this exit uses: an early exit leaves out later layers and the final norm."""
+    if exit_layer == layers:
+        return set(names)
+    found = set()
+    for name in names:
+        match = LAYER_PATTERN.search(name)
+        if not (match and int(match.group(1)) >= exit_layer) and "final_norm" not in name:
+            found.add(name)
+    return found
+
+
+def check_weights(
+    graph: graph_file.GraphFile,
+    bundle_weights: StoredWeights,
+    checkpoint_weights: StoredWeights,
+    reading: architecture.Architecture,
+    exit_layer: int,
+) -> str:
+    """Check that a graph holds exactly the checkpoint's weights.
+
+    Args:
+        graph: The parsed graph.
+        bundle_weights: What lies beside it, as it is now.
+        checkpoint_weights: What the reference checkpoint holds.
+        reading: Its architecture, from which tables are recomputed.
+        exit_layer: Layers that the graph runs.
+
+    Raises:
+        GraphError: tensors are missing, foreign, misplaced or altered; the message counts and names them.
+    """
+    all_names = {name for names in checkpoint_weights.by_content.values() for name in names}
+    needed = needed_weights(all_names, exit_layer, len(reading.layer_types))
+    found, foreign = _external_matches(graph, bundle_weights, checkpoint_weights)
+    inline_found, unknown = _inline_matches(graph, checkpoint_weights)
+    found |= inline_found
+    foreign += [_describe_table(name, value) for name, value in unknown.items() if not _is_table(value, reading)]
+    missing = sorted(needed - found)
+    if missing or foreign:
+        raise errors.GraphError(
+            f"other weights: {len(missing)} of {len(needed)} tensors of the checkpoint are not in the graph"
+            f"{_listed(missing)}, and {len(foreign)} tensors of the graph are not the checkpoint's{_listed(foreign)}",
+            expected="every tensor of the checkpoint, and nothing else but recomputable tables",
+            where=graph.path.name,
+            fix="The graph or the weights beside it come from another checkpoint or were altered: export again.",
+        )
+    return f"{len(needed)} tensors found by content, {len(unknown)} tables recomputed from config.json"
+
+
+def _external_matches(
+    graph: graph_file.GraphFile, bundle_weights: StoredWeights, checkpoint_weights: StoredWeights
+) -> tuple[set[str], list[str]]:
+    found: set[str] = set()
+    foreign = []
+    for name, external in graph.external.items():
+        stored = bundle_weights.by_place.get((external.location, external.offset, external.length))
+        if stored is None:
+            foreign.append(
+                f"{name} (bytes {external.offset} to {external.offset + external.length} of "
+                f"{external.location} are no tensor: its offset or length is wrong)"
+            )
+        elif stored.shape != external.shape or stored.sha256 not in checkpoint_weights.by_content:
+            foreign.append(name)
+        else:
+            found |= set(checkpoint_weights.by_content[stored.sha256])
+    return found, foreign
+
+
+def _inline_matches(
+    graph: graph_file.GraphFile, checkpoint_weights: StoredWeights
+) -> tuple[set[str], dict[str, NDArray[Any]]]:
+    """Match inline float tensors of more than one element; the rest is shape arithmetic and scalars."""
+    found: set[str] = set()
+    unknown = {}
+    for name, value in graph.inline.items():
+        if value.dtype != np.float32 or value.size <= 1:
+            continue
+        names = checkpoint_weights.by_content.get(graph_file.sha256_of_array(value))
+        if names is None and value.ndim == 2:
+            names = checkpoint_weights.by_content.get(graph_file.sha256_of_array(value.T))
+        if names is None:
+            unknown[name] = value
+        else:
+            found |= set(names)
+    return found, unknown
+
+
+def _is_table(value: NDArray[Any], reading: architecture.Architecture) -> bool:
+    """Say whether a float tensor is a RoPE table of this config, or a table of positions 0 to T-1."""
+    flat = value.ravel()
+    if np.array_equal(flat, np.arange(flat.size, dtype=np.float32)):
+        return True
+    tables = [reading.inverse_frequencies(layer_type) for layer_type in sorted(set(reading.layer_types))]
+    return any(
+        flat.shape == table.shape and np.allclose(flat, table, rtol=TABLE_TOLERANCE, atol=0.0) for table in tables
+    )
+
+
+def _describe_table(name: str, value: NDArray[Any]) -> str:
+    """Name a foreign float tensor; where it is a RoPE table, say of which theta, because that is the cause."""
+    flat = value.ravel().astype(np.float64)
+    if flat.size < 2 or flat[0] != 1.0 or flat[1] <= 0.0:
+        return name
+    ratios = flat[1:] / flat[:-1]
+    if not np.allclose(ratios, ratios[0], rtol=1e-4, atol=0.0):
+        return name
+    return f"{name} (a RoPE table of theta {ratios[0] ** -flat.size:,.0f})"
+
+
+def _listed(names: list[str]) -> str:
+    if not names:
+        return ""
+    more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
+    return f" ({', '.join(names[:NAMED])}{more})"

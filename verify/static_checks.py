@@ -1,0 +1,110 @@
+"""The static checks in order, each turned into an entry of the record; none runs a graph.
+
+A check that fails does not stop the others: a release engineer wants to know that a graph has other weights *and* an
+edited manifest.
+"""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Self
+
+from vela.graphs import bundle, errors, manifest, record, safetensors_header
+from vela.verify import checkpoint, graph_file
+from vela.verify.static import bundle_check, contract_check, lint, weights
+
+
+@dataclass(frozen=True, slots=True)
+class StaticChecks:
+    """A bundle and the reference checkpoint, with their weights hashed once for all graphs.
+
+    Attributes:
+        opened: The bundle.
+        source: The reference checkpoint.
+        bundle_weights: What lies in the bundle now; empty where its weight files cannot be read.
+        checkpoint_weights: What the reference checkpoint holds.
+    """
+
+    opened: bundle.Bundle
+    source: checkpoint.Checkpoint
+    bundle_weights: weights.StoredWeights
+    checkpoint_weights: weights.StoredWeights
+
+    @classmethod
+    def prepare(cls, opened: bundle.Bundle, source: checkpoint.Checkpoint) -> Self:
+        """Hash the weights of both sides."""
+        return cls(
+            opened,
+            source,
+            weights.StoredWeights.from_tensors(_tensors_now(opened)),
+            weights.StoredWeights.from_tensors(source.weight_tensors()),
+        )
+
+    def check_bundle(self) -> tuple[record.Check, ...]:
+        """Check what all graphs share."""
+        return (
+            run_check("sources.identity", lambda: bundle_check.check_sources(self.opened, self.source)),
+            run_check("sources.digests", self._check_digests),
+            run_check("manifest.facts", lambda: bundle_check.check_facts(self.opened, self.source)),
+        )
+
+    def check_graph(self, graph: manifest.Graph) -> tuple[record.Check, ...]:
+        """Check one graph file."""
+        digest = run_check("graph.digest", lambda: self._check_graph_digest(graph))
+        started = time.monotonic()
+        try:
+            parsed = graph_file.GraphFile.read(self.opened.path(graph.file))
+        except errors.VelaError as problem:
+            return digest, record.Check("graph.parse", "failed", str(problem), round(time.monotonic() - started, 3))
+        architecture = self.source.architecture
+        return (
+            digest,
+            run_check(
+                "graph.contract",
+                lambda: contract_check.check_contract(
+                    parsed,
+                    graph,
+                    self.source.head,
+                    hidden_size=architecture.hidden_size,
+                    layers=len(architecture.layer_types),
+                ),
+            ),
+            run_check("graph.checker", lambda: contract_check.check_proto(parsed)),
+            run_check("graph.types", lambda: contract_check.check_types(parsed, graph)),
+            run_check("graph.lint", lambda: lint.lint_graph(parsed, graph.target)),
+            run_check(
+                "weights.identity",
+                lambda: weights.check_weights(
+                    parsed, self.bundle_weights, self.checkpoint_weights, architecture, graph.exit_layer
+                ),
+            ),
+        )
+
+    def _check_digests(self) -> str:
+        self.opened.check_files(self.opened.manifest.sources)
+        return f"{len(self.opened.manifest.sources)} files have the manifest's digests"
+
+    def _check_graph_digest(self, graph: manifest.Graph) -> str:
+        self.opened.check_files([graph.file])
+        return f"sha256 {graph.sha256}"
+
+
+def run_check(name: str, check: Callable[[], str]) -> record.Check:
+    """Run one check; a VelaError is its failure, anything else is a defect of Vela and goes up."""
+    started = time.monotonic()
+    try:
+        detail, status = check(), "passed"
+    except errors.VelaError as problem:
+        detail, status = str(problem), "failed"
+    passed: record.CheckStatus = "passed" if status == "passed" else "failed"
+    return record.Check(name, passed, detail, round(time.monotonic() - started, 3))
+
+
+def _tensors_now(opened: bundle.Bundle) -> tuple[manifest.WeightTensor, ...]:
+    """Read the bundle's weight files as they are now, whatever the manifest says of them."""
+    files = sorted({tensor.file for tensor in opened.manifest.weights})
+    try:
+        tensors = {name: safetensors_header.read_safetensors_header(opened.path(name)) for name in files}
+        return checkpoint.describe_tensors(opened.folder, tensors)
+    except (errors.VelaError, OSError):
+        return ()  # `sources.digests` names the file; no tensor of it can be matched

@@ -1,0 +1,65 @@
+"""The verdict as a table for a terminal, and as one JSON line for a pipe."""
+
+from collections.abc import Iterator, Sequence
+
+import msgspec
+
+from vela.graphs import record
+
+HEADINGS = ("GRAPH", "VERDICT", "COMPARED", "MAX |Δp|", "MAX |Δlogit|", "AGREED", "TIES", "UPSTREAM", "SECONDS")
+
+
+def verdict_table(name: str, records: Sequence[record.Record]) -> Iterator[tuple[str, str]]:
+    """Give the lines of the table, each with the verdict that colours it; causes follow the rows."""
+    rows = [HEADINGS, *map(_row, records)]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(HEADINGS))]
+    yield f"{name}: {_summary(records)}", _overall(records)
+    for row, verdict in zip(rows, ["", *(found.verdict for found in records)], strict=True):
+        cells = [row[0].ljust(widths[0]), row[1].ljust(widths[1])]
+        cells += [cell.rjust(width) for cell, width in zip(row[2:], widths[2:], strict=True)]
+        yield "  " + "  ".join(cells), verdict
+    for found in records:
+        if found.verdict != "passed":
+            yield f"  {found.graph_id}: {found.cause}", found.verdict
+
+
+def as_json_line(found: record.Record) -> str:
+    """Give a record as one line of JSON."""
+    return msgspec.json.encode(found).decode()
+
+
+def _row(found: record.Record) -> tuple[str, ...]:
+    groups = found.statistics
+    probability = max((group.max_abs_probability for group in groups), default=None)
+    logit = max((group.max_abs_logit for group in groups), default=None)
+    return (
+        found.graph_id,
+        found.verdict.replace("_", " "),
+        f"{found.compared}/{found.planned}",
+        "-" if probability is None else f"{probability:.1e}",
+        "-" if logit is None else f"{logit:.1e}",
+        f"{sum(group.agreed for group in groups)}/{found.compared}",
+        str(sum(group.near_ties for group in groups)),
+        found.bars[-1].verdict.replace("_", " "),
+        f"{found.duration_s:.1f}",
+    )
+
+
+def _summary(records: Sequence[record.Record]) -> str:
+    passed = sum(found.verdict == "passed" for found in records)
+    if not records:
+        return "no graph judged"
+    noise = records[0].reference_noise
+    return (
+        f"{passed} of {len(records)} graphs passed the {records[0].bar} bar on {_engine(records[0])} "
+        f"(reference {records[0].reference}; its own noise {noise:.1e})"
+    )
+
+
+def _engine(found: record.Record) -> str:
+    return f"{found.engine.runtime} {found.engine.version} {found.engine.device}" if found.engine else "no engine"
+
+
+def _overall(records: Sequence[record.Record]) -> str:
+    verdicts = {found.verdict for found in records}
+    return "failed" if "failed" in verdicts else "not_compared" if verdicts != {"passed"} else "passed"
