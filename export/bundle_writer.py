@@ -14,7 +14,7 @@ from pathlib import Path
 import onnx_ir as ir
 
 from vela.export import effective, trace
-from vela.export.passes import bind_weights, fix_shape, select_outputs, strip_metadata
+from vela.export.passes import bind_weights, fix_shape, join_head, remove_unused, strip_metadata
 from vela.graphs import bundle, contract, digests, errors, heads, manifest
 from vela.serve import tokenization
 from vela.verify import checkpoint, graph_file
@@ -83,6 +83,13 @@ def export_bundle(
     Raises:
         ExportError: `out` exists, or a graph could not be made.
     """
+    if not manifest.is_name(plan.name):
+        raise errors.ExportError(
+            f"the name {plan.name!r}",
+            expected="letters, digits, '.', '_' and '-'",
+            where="--model",
+            fix="Choose another name.",
+        )
     if out.exists():
         raise errors.ExportError(
             "an existing folder", expected="no folder", where=str(out), fix="Remove it, or choose another --out."
@@ -91,7 +98,7 @@ def export_bundle(
     shutil.rmtree(staging, ignore_errors=True)
     staging.mkdir(parents=True)
     progress(f"{plan.name}: tracing")
-    traced = traces.get(source)
+    traced = (traces.encoder(source), traces.head(source))
     listing = _link_checkpoint(source, staging)
     graphs = []
     for graph_plan in plan_graphs(source, plan):
@@ -142,27 +149,25 @@ def _link_checkpoint(source: checkpoint.Checkpoint, staging: Path) -> dict[str, 
 
 def _write_graph(
     source: checkpoint.Checkpoint,
-    traced: trace.Trace,
+    traced: tuple[trace.Trace, trace.Trace],
     plan: GraphPlan,
     folder: Path,
     storage: contract.WeightStorage,
 ) -> manifest.Graph:
-    model = traced.model.clone()
-    select_outputs.select_outputs(model, [plan.output])
+    encoder, head = traced
+    model = encoder.model.clone()
+    hidden = trace.hidden_output(plan.exit_layer)
+    join_head.join_head(model, head.model.clone(), hidden, head.weights, plan.output)
+    remove_unused.remove_unused(model)
     if plan.batch is not None and plan.sequence is not None:
         fix_shape.fix_shape(model, plan.batch, plan.sequence)
-    tables = effective.rope_tables(trace.tracing_config(source), _table_prefix(traced))
+    tables = effective.rope_tables(trace.tracing_config(source))
     weights = bind_weights.Weights(folder, source.tensors, tables, storage)
-    external = bind_weights.bind_weights(model, traced.weights, weights)
+    external = bind_weights.bind_weights(model, (*encoder.weights, *head.weights), weights)
     _declare_contract(model, source, plan)
     strip_metadata.strip_metadata(model, keep_scopes=plan.keeps_scopes)
     ir.save(model, folder / plan.file)
     return _describe(folder / plan.file, plan, storage, source.head.name, external)
-
-
-def _table_prefix(traced: trace.Trace) -> str:
-    """Give the module path before `rotary_emb.` in the traced names; it depends on the form."""
-    return next(name for name in traced.weights if "rotary_emb." in name).split("rotary_emb.")[0]
 
 
 def _declare_contract(model: ir.Model, source: checkpoint.Checkpoint, plan: GraphPlan) -> None:

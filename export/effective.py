@@ -20,11 +20,11 @@ from vela.verify import architecture
 TABLE_TOLERANCE = 1e-6
 
 
-def rope_tables(config: ModernBertConfig, prefix: str) -> dict[str, NDArray[np.float32]]:
+def rope_tables(config: ModernBertConfig) -> dict[str, NDArray[np.float32]]:
     """Compute the RoPE tables by Transformers' own code, named as the traced graph names them."""
     module = ModernBertRotaryEmbedding(config)
     return {
-        f"{prefix}rotary_emb.{name}": buffer.numpy().astype(np.float32)
+        f"rotary_emb.{name}": buffer.numpy().astype(np.float32)
         for name, buffer in module.named_buffers()
         if not name.endswith("original_inv_freq")
     }

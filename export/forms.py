@@ -1,11 +1,10 @@
-"""Forms: the model of a checkpoint with the outputs that Vela publishes, as a PyTorch module.
+"""Forms: the parts of a model that are traced, as PyTorch modules with the outputs that Vela publishes.
 
-A form wraps Transformers' own model and names its outputs. The same forms are traced (on weightless tensors, with
-Vela's attention) and, built anew from the checkpoint with Transformers' SDPA, are the gate's reference; the two
-never share a module.
+An encoder and a head are traced apart and joined as graphs (passes/join_head.py), because all models of a family
+share an encoder: twelve Vela models cost one encoder trace and a handful of small head traces. The encoder is
+Transformers' own; a head is Transformers' own layers with the pooling between them. The gate's reference shares none
+of this: it is a fresh model of Transformers' whole class (export/reference.py).
 """
-
-from collections.abc import Mapping
 
 import torch
 from torch import nn
@@ -17,41 +16,59 @@ from transformers import (
     PreTrainedModel,
 )
 
-from vela.graphs import contract, errors, heads
+from vela.graphs import errors, heads
 
-Outputs = Mapping[str, torch.Tensor]
+HIDDEN = "hidden"  # input of a traced head: (B, T, H) float32
 
 
-class LabelForm(nn.Module):
-    """Sequence and token classifiers: `logits`, (B, C) or (B, T, C)."""
+class Encoder(nn.Module):
+    """The encoder with every exit: hidden states (B, T, H) after 1 to L layers.
+
+    Exits before the last give the residual stream as it is; the last one gives it after the final norm.
+    Source: reference/vela-family.md §1.3, representation contract 1; Transformers' own `hidden_states`.
+    """
 
     def __init__(self, model: PreTrainedModel) -> None:
         super().__init__()
         self.model = model
 
-    def forward(self, input_ids: torch.Tensor, attention_mask: torch.Tensor) -> dict[str, torch.Tensor]:
-        """Run the classifier on (B, T) int64 ids and mask."""
-        return {contract.LOGITS: self.model(input_ids=input_ids, attention_mask=attention_mask).logits}
-
-
-class EmbeddingForm(nn.Module):
-    """Embedders: `embedding_l<layer>`, (B, H), the mean over the mask at each exit depth, not normalised.
-
-    Exits before the last take the residual stream as it is; the last one takes it after the final norm.
-    Source: reference/vela-family.md §1.3, representation contract 1.
-    """
-
-    def __init__(self, model: PreTrainedModel, exits: tuple[int, ...]) -> None:
-        super().__init__()
-        self.model = model
-        self.exits = exits
-
-    def forward(self, input_ids: torch.Tensor, attention_mask: torch.Tensor) -> dict[str, torch.Tensor]:
+    def forward(self, input_ids: torch.Tensor, attention_mask: torch.Tensor) -> tuple[torch.Tensor, ...]:
         """Run the encoder on (B, T) int64 ids and mask."""
         states = self.model(input_ids=input_ids, attention_mask=attention_mask, output_hidden_states=True).hidden_states
-        weights = attention_mask.unsqueeze(-1).to(torch.float32)
-        tokens = weights.sum(dim=1)
-        return {contract.embedding_output(layer): (states[layer] * weights).sum(dim=1) / tokens for layer in self.exits}
+        return tuple(states[1:])
+
+
+class LabelHead(nn.Module):
+    """Classification head: `logits`, (B, C) after cls or mean pooling, or (B, T, C) without pooling."""
+
+    def __init__(self, head: nn.Module, classifier: nn.Module, pooling: str | None) -> None:
+        super().__init__()
+        self.head = head
+        self.classifier = classifier
+        self.pooling = pooling
+
+    def forward(self, hidden: torch.Tensor, attention_mask: torch.Tensor) -> torch.Tensor:
+        """Classify (B, T, H) float32 hidden states under a (B, T) int64 mask."""
+        if self.pooling == "cls":
+            hidden = hidden[:, 0]
+        elif self.pooling == "mean":
+            hidden = mean_over_mask(hidden, attention_mask)
+        logits: torch.Tensor = self.classifier(self.head(hidden))
+        return logits
+
+
+class MeanHead(nn.Module):
+    """Embedding head: the mean over the mask, (B, H), not normalised."""
+
+    def forward(self, hidden: torch.Tensor, attention_mask: torch.Tensor) -> torch.Tensor:
+        """Pool (B, T, H) float32 hidden states under a (B, T) int64 mask."""
+        return mean_over_mask(hidden, attention_mask)
+
+
+def mean_over_mask(hidden: torch.Tensor, attention_mask: torch.Tensor) -> torch.Tensor:
+    """Average (B, T, H) hidden states over the tokens that a (B, T) mask keeps, special tokens included."""
+    weights = attention_mask.unsqueeze(-1).to(hidden.dtype)
+    return (hidden * weights).sum(dim=1) / weights.sum(dim=1)
 
 
 def model_class(head: heads.Head) -> type[PreTrainedModel]:
@@ -72,18 +89,22 @@ def model_class(head: heads.Head) -> type[PreTrainedModel]:
                 f"a head of kind {head.kind} for {head.inputs} inputs",
                 expected="a sequence, multi-label, BIO token or embedding head",
                 where="checkpoint",
-                fix="This form is not exported yet; `vela models` says which are.",
+                fix="This form is not exported yet.",
             )
 
 
-def wrap(model: PreTrainedModel, head: heads.Head) -> nn.Module:
-    """Give the form of a head around a built model, in inference mode."""
-    if isinstance(head.decoder, heads.EmbeddingDecoder):
-        return EmbeddingForm(model, head.decoder.exits).eval()
-    return LabelForm(model).eval()
-
-
-def build_weightless(config: ModernBertConfig, head: heads.Head) -> nn.Module:
-    """Build a form whose tensors have shapes and no storage: tracing needs no weights, so it needs no memory."""
+def build_encoder(config: ModernBertConfig) -> nn.Module:
+    """Build an encoder whose tensors have shapes and no storage: tracing needs no weights, so it needs no memory."""
     with torch.device("meta"):
-        return wrap(model_class(head)(config), head)
+        return Encoder(ModernBertModel(config)).eval()
+
+
+def build_head(config: ModernBertConfig, head: heads.Head) -> nn.Module:
+    """Build a head without storage; `config` may have one layer, since the encoder is not used."""
+    kind = model_class(head)
+    if kind is ModernBertModel:
+        return MeanHead().eval()
+    with torch.device("meta"):
+        model = kind(config)
+    pooling = config.classifier_pooling if kind is ModernBertForSequenceClassification else None
+    return LabelHead(model.head, model.classifier, pooling).eval()

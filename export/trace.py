@@ -1,8 +1,8 @@
-"""Trace a form to ONNX once, without weights; everything after is a pass over the graph.
+"""Trace encoders and heads to ONNX once, without weights; everything after is a pass over graphs.
 
-The trace is dynamic in batch and sequence and runs on tensors that have no storage, so its cost does not depend on
-the checkpoint's size and no weight can be folded into the graph. Models that differ only in weights, RoPE bases or
-label count share one trace: eight of the family's twelve do.
+A trace is dynamic in batch and sequence and runs on tensors that have no storage, so its cost does not depend on the
+checkpoint's size and no weight can be folded into it. What is bound later (weights, RoPE bases, label counts) is no
+part of a trace's key, so the twelve models of the family share one encoder trace.
 """
 
 import contextlib
@@ -10,16 +10,18 @@ import io
 import json
 import logging
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from typing import Any
 
 import onnx_ir as ir
 import torch
+from torch import nn
 from transformers import AutoConfig, ModernBertConfig
 
 from vela.export import attention, forms
 from vela.export.passes import simplify
-from vela.graphs import contract, heads
+from vela.graphs import contract
 from vela.verify import checkpoint
 
 # A traced classifier has this many labels; passes/bind_weights.py gives it the checkpoint's count. 3 and not 2 or 1:
@@ -28,7 +30,8 @@ TRACED_LABELS = 3
 EXAMPLE_BATCH = 2
 EXAMPLE_SEQUENCE = 48
 MAX_BATCH = 1024
-WEIGHT_PREFIX = "model."  # forms wrap Transformers' model in an attribute of this name
+# What a head's trace depends on, and an encoder's does not.
+HEAD_FACTS = ("pooling", "label_count", "classifier_activation", "classifier_bias")
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,14 +40,11 @@ class Trace:
 
     Attributes:
         model: Dynamic and simplified, so that fixing it to a bucket has little left to do. Its weights are graph
-            inputs after `input_ids` and `attention_mask`, named as in the checkpoint's state dictionary; RoPE tables
-            likewise.
-        outputs: Names in graph order.
+            inputs after the data inputs, named as in the checkpoint's state dictionary; RoPE tables likewise.
         weights: Names of the weight inputs.
     """
 
     model: ir.Model
-    outputs: tuple[str, ...]
     weights: tuple[str, ...]
 
 
@@ -54,37 +54,71 @@ class TraceCache:
 
     traces: dict[str, Trace] = field(default_factory=dict)
 
-    def get(self, source: checkpoint.Checkpoint) -> Trace:
-        """Give the trace for a checkpoint, tracing only where no equal one was made."""
-        key = trace_key(source)
-        if key not in self.traces:
-            self.traces[key] = trace_form(source)
-        return self.traces[key]
+    def encoder(self, source: checkpoint.Checkpoint) -> Trace:
+        """Give the encoder trace for a checkpoint; outputs are `hidden_l1` to `hidden_l<L>`."""
+        facts = {name: value for name, value in asdict(source.architecture).items() if name not in HEAD_FACTS}
+        facts["thetas"] = None
+        return self._get(["encoder", source.max_positions, facts], lambda: trace_encoder(source))
+
+    def head(self, source: checkpoint.Checkpoint) -> Trace:
+        """Give the head trace for a checkpoint; its inputs are `hidden` and `attention_mask`."""
+        architecture = source.architecture
+        facts: list[object] = [architecture.hidden_size, architecture.norm_eps, architecture.biases[0]]
+        facts += [architecture.pooling, architecture.classifier_activation, architecture.classifier_bias]
+        return self._get([forms.model_class(source.head).__name__, *facts], lambda: trace_head(source))
+
+    def _get(self, key: object, make: Callable[[], Trace]) -> Trace:
+        name = json.dumps(key, sort_keys=True)
+        if name not in self.traces:
+            self.traces[name] = make()
+        return self.traces[name]
 
 
-def trace_key(source: checkpoint.Checkpoint) -> str:
-    """Name everything that a trace depends on; RoPE bases and label counts are bound later."""
-    facts = asdict(source.architecture)
-    facts["thetas"] = [layer_type for layer_type, _ in source.architecture.thetas]
-    facts["label_count"] = bool(source.architecture.label_count)
-    decoder = source.head.decoder
-    exits = decoder.exits if isinstance(decoder, heads.EmbeddingDecoder) else ()
-    return json.dumps([forms.model_class(source.head).__name__, exits, facts], sort_keys=True)
+def hidden_output(layer: int) -> str:
+    """Name the encoder output after `layer` layers."""
+    return f"hidden_l{layer}"
 
 
-def trace_form(source: checkpoint.Checkpoint) -> Trace:
-    """Trace a checkpoint's form with portable attention at the contract's opset."""
+def trace_encoder(source: checkpoint.Checkpoint) -> Trace:
+    """Trace a checkpoint's encoder with portable attention at the contract's opset."""
     attention.register()
-    config = tracing_config(source)
-    form = forms.build_weightless(config, source.head)
     ids = torch.zeros((EXAMPLE_BATCH, EXAMPLE_SEQUENCE), dtype=torch.int64, device="meta")
     example = {contract.INPUT_IDS: ids, contract.ATTENTION_MASK: torch.ones_like(ids)}
-    batch = torch.export.Dim(contract.BATCH, min=1, max=MAX_BATCH)
-    sequence = torch.export.Dim(contract.SEQUENCE, min=2, max=source.head.max_tokens)
-    dimensions = {name: {0: batch, 1: sequence} for name in example}
-    outputs = output_names(source.head)
+    outputs = [hidden_output(layer + 1) for layer in range(len(source.architecture.layer_types))]
+    encoder = forms.build_encoder(tracing_config(source))
+    return _trace(encoder, example, outputs, source.max_positions, prefix="model.")
+
+
+def trace_head(source: checkpoint.Checkpoint) -> Trace:
+    """Trace a checkpoint's head."""
+    config = tracing_config(source)
+    config.num_hidden_layers, config.layer_types = 1, ["full_attention"]
+    shape = (EXAMPLE_BATCH, EXAMPLE_SEQUENCE)
+    example = {
+        forms.HIDDEN: torch.zeros((*shape, source.architecture.hidden_size), device="meta"),
+        contract.ATTENTION_MASK: torch.ones(shape, dtype=torch.int64, device="meta"),
+    }
+    return _trace(forms.build_head(config, source.head), example, ["output"], source.max_positions, prefix="")
+
+
+def tracing_config(source: checkpoint.Checkpoint) -> ModernBertConfig:
+    """Read the checkpoint's config for tracing: Vela's attention, the traced label count."""
     with _quiet():
-        program = torch.export.export(form, (), kwargs=example, dynamic_shapes=dimensions, strict=False)
+        config = AutoConfig.from_pretrained(source.folder)
+    config._attn_implementation = attention.PORTABLE
+    config.num_labels = TRACED_LABELS
+    return config
+
+
+def _trace(
+    form: nn.Module, example: Mapping[str, torch.Tensor], outputs: Sequence[str], max_tokens: int, *, prefix: str
+) -> Trace:
+    batch = torch.export.Dim(contract.BATCH, min=1, max=MAX_BATCH)
+    sequence = torch.export.Dim(contract.SEQUENCE, min=2, max=max_tokens)
+    dimensions: dict[str, Any] = {name: {0: batch, 1: sequence} for name in example}
+    parameters = {name for name, _ in (*form.named_parameters(), *form.named_buffers())}
+    with _quiet():
+        program = torch.export.export(form, (), kwargs=dict(example), dynamic_shapes=dimensions, strict=False)
         exported = torch.onnx.export(
             program,
             dynamo=True,
@@ -96,40 +130,23 @@ def trace_form(source: checkpoint.Checkpoint) -> Trace:
         )
         if exported is None:
             raise RuntimeError("torch.onnx.export returned nothing")
-        weights = _weights_as_inputs(exported.model)
+        weights = _weights_as_inputs(exported.model, parameters, prefix)
         simplify.simplify_trace(exported.model)
-    return Trace(exported.model, outputs, weights)
+    return Trace(exported.model, weights)
 
 
-def tracing_config(source: checkpoint.Checkpoint) -> ModernBertConfig:
-    """Read the checkpoint's config for tracing: Vela's attention, the traced label count."""
-    with _quiet():
-        config = AutoConfig.from_pretrained(source.folder)
-    config._attn_implementation = attention.PORTABLE
-    if source.architecture.label_count:
-        config.num_labels = TRACED_LABELS
-    return config
-
-
-def output_names(head: heads.Head) -> tuple[str, ...]:
-    """Name a form's outputs in order."""
-    if isinstance(head.decoder, heads.EmbeddingDecoder):
-        return tuple(contract.embedding_output(layer) for layer in head.decoder.exits)
-    return (contract.LOGITS,)
-
-
-def _weights_as_inputs(model: ir.Model) -> tuple[str, ...]:
+def _weights_as_inputs(model: ir.Model, parameters: set[str], prefix: str) -> tuple[str, ...]:
     """Turn the traced, storage-less initializers into graph inputs named as in the checkpoint.
 
     Passes then cannot fold, merge or drop a weight: to them it is just an input.
     """
     names = []
     for value in list(model.graph.initializers.values()):
-        if not value.name.startswith(WEIGHT_PREFIX):
+        if value.name not in parameters:
             continue
         model.graph.initializers.pop(value.name)
         value.const_value = None
-        value.name = value.name.removeprefix(WEIGHT_PREFIX)
+        value.name = value.name.removeprefix(prefix)
         model.graph.inputs.append(value)
         names.append(value.name)
     return tuple(names)

@@ -20,6 +20,16 @@ COMMANDS = {
     "inspect": "Say what is in a bundle or an ONNX file.",
     "models": "List the pinned models.",
 }
+# What a command may miss where only `vela-onnx[cpu]` is installed, and the extra that brings it.
+EXTRAS = {
+    "torch": "export",
+    "transformers": "export",
+    "safetensors": "export",
+    "onnxscript": "export",
+    "huggingface_hub": "export",
+    "onnx": "verify",
+    "onnx_ir": "verify",
+}
 EXIT_FAILED = 1
 EXIT_NOT_COMPARED = 3
 
@@ -62,4 +72,10 @@ def main() -> None:
         sys.exit(EXIT_NOT_COMPARED)
     except errors.VelaError as problem:
         click.echo(f"vela: {problem}", err=True)
+        sys.exit(EXIT_FAILED)
+    except ModuleNotFoundError as problem:
+        extra = EXTRAS.get((problem.name or "").split(".")[0])
+        if extra is None:
+            raise
+        click.echo(f"vela: {problem.name} is not installed; this command needs vela-onnx[{extra}]", err=True)
         sys.exit(EXIT_FAILED)

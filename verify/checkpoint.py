@@ -64,6 +64,11 @@ class Checkpoint:
         return describe_tensors(self.folder, self.tensors)
 
     @property
+    def max_positions(self) -> int:
+        """Longest input that the encoder takes, whatever a head allows."""
+        return int(self.config["max_position_embeddings"])
+
+    @property
     def parameter_count(self) -> int:
         """Number of weights in all safetensors files."""
         return sum(tensor.length // 4 for tensors in self.tensors.values() for tensor in tensors.values())

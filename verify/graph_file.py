@@ -5,6 +5,7 @@ a bounded reader here. Export describes the graphs it wrote with this module, an
 Source: onnx security notes since 1.21; measured with onnx 1.23.
 """
 
+import math
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -134,14 +135,14 @@ def _external(path: Path, name: str, tensor: ir.ExternalTensor) -> ExternalTenso
     if pure.is_absolute() or ".." in pure.parts or "\\" in location or target.is_symlink() or not target.is_file():
         raise invalid_graph(path, f"{name} in {location!r}, which is no regular file inside the folder")
     shape = tuple(int(size) for size in tensor.shape)
-    needed = int(np.prod(shape, dtype=np.int64)) * tensor.dtype.itemsize
+    needed = math.ceil(math.prod(shape) * tensor.dtype.itemsize)  # itemsize is a fraction for 4-bit types
     size = os.stat(target).st_size
     if length is not None and int(length) != needed:
         raise invalid_graph(path, f"{name} with {length} bytes where its shape needs {needed}")
     if offset < 0 or offset + needed > size:
         raise invalid_graph(path, f"{name} at bytes {offset} to {offset + needed} of a file of {size}")
-    if offset % tensor.dtype.itemsize:
-        raise invalid_graph(path, f"{name} at byte {offset}, not aligned to its {tensor.dtype.itemsize}-byte elements")
+    if offset % max(1, int(tensor.dtype.itemsize)):
+        raise invalid_graph(path, f"{name} at byte {offset}, not aligned to its elements")
     return ExternalTensor(location, offset, needed, np.dtype(tensor.dtype.numpy()).name, shape)
 
 

@@ -6,10 +6,12 @@ import math
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import TypeVar
 
 import torch
 from packed import Batch
 
+Model = TypeVar("Model", bound=torch.nn.Module)
 LOGGER = logging.getLogger(__name__)
 _WARMUP_STEPS = 200
 _LOG_EVERY = 500
@@ -32,12 +34,12 @@ def _rate(step: int, schedule: Schedule) -> float:
 
 
 def fit(
-    model: torch.nn.Module,
+    model: Model,
     batches: Iterator[Batch],
-    loss_of: Callable[[torch.nn.Module, Batch], torch.Tensor],
+    loss_of: Callable[[Model, Batch], torch.Tensor],
     schedule: Schedule,
     name: str,
-) -> torch.nn.Module:
+) -> Model:
     """Train a model and return a copy with averaged weights, ready for inference."""
     model.train()
     averaged = copy.deepcopy(model).eval()

@@ -18,11 +18,14 @@ IGNORED = -100
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Rows padded to one length; `index` says which examples they are."""
+    """Rows padded to one length; `index` says which examples they are.
+
+    `token_targets` is empty where the task has no target for each token.
+    """
 
     input_ids: torch.Tensor
     attention_mask: torch.Tensor
-    token_targets: torch.Tensor | None
+    token_targets: torch.Tensor
     index: torch.Tensor
 
 
@@ -35,9 +38,8 @@ class PackedExamples:
         self._lengths = torch.tensor(self.lengths, device=device)
         self._starts = torch.tensor(np.cumsum(self.lengths) - self.lengths, device=device)
         self._flat = torch.tensor([token for row in rows for token in row], device=device)
-        self._targets = None
-        if token_targets is not None:
-            self._targets = torch.tensor([target for row in token_targets for target in row], device=device)
+        targets = [target for row in token_targets or [] for target in row]
+        self._targets = torch.tensor(targets, device=device)
         self._device = device
 
     def batch(self, index: np.ndarray, width: int | None = None) -> Batch:
@@ -48,7 +50,7 @@ class PackedExamples:
         mask = column < self._lengths[at, None]
         place = (self._starts[at, None] + column).clamp(max=len(self._flat) - 1)
         input_ids = torch.where(mask, self._flat[place], 0)
-        targets = None if self._targets is None else torch.where(mask, self._targets[place], IGNORED)
+        targets = torch.where(mask, self._targets[place], IGNORED) if len(self._targets) else self._targets
         return Batch(input_ids, mask.long(), targets, at)
 
     def epochs(self, rng: np.random.Generator, max_rows: int = MAX_ROWS) -> Iterator[Batch]:

@@ -127,9 +127,9 @@ class GroundedWriter:
         words = words[start : start + rng.randint(6, 24)]
         context_words = {_bare(word) for word in context.split()}
         parts = [self._maybe_swap(word, context_words) for word in words]
-        return GroundedExample(
-            " ".join(rng.choice(self._passages).split()[:10]), context, fill.join(parts, [" "] * (len(parts) - 1))
-        )
+        # Neighbouring swaps make one span, as a decoder would join them.
+        answer = fill.merge_neighbours(fill.join(parts, [" "] * (len(parts) - 1)), frozenset({HALLUCINATED}))
+        return GroundedExample(" ".join(rng.choice(self._passages).split()[:10]), context, answer)
 
     def _maybe_swap(self, word: str, context_words: set[str]) -> Labelled:
         if self._rng.random() > 0.2:

@@ -16,7 +16,7 @@ _EMPTY_LABELS: dict[str, str] = {}
 
 def _slot_choices() -> dict[str, str]:
     rows = (line.split("\t") for line in fill.read_templates("guard_slots.txt"))
-    return {name: choices for name, choices in rows}
+    return dict(rows)
 
 
 class GuardWriter:
@@ -49,10 +49,7 @@ class GuardWriter:
     def example(self) -> tuple[str, int]:
         """Write one text and its label; one in three is long, and half of the harmless ones are real."""
         label = self._rng.choice((BENIGN, JAILBREAK))
-        if label == BENIGN and self._rng.random() < 0.5:
-            core = self._rng.choice(self._real)
-        else:
-            core = self.prompt(label)
+        core = self._rng.choice(self._real) if label == BENIGN and self._rng.random() < 0.5 else self.prompt(label)
         if self._rng.random() < 0.65:
             return core, label
         return self._embed(core), label

@@ -174,10 +174,7 @@ class PiiWriter:
 
     def document(self, part_count: int, plain_texts: list[str]) -> Labelled:
         """Join several filled templates with sentences that hold no personal data."""
-        parts = [
-            self.plain(plain_texts) if self._rng.random() < 0.3 else self.text()
-            for _ in range(part_count)
-        ]
+        parts = [self.plain(plain_texts) if self._rng.random() < 0.3 else self.text() for _ in range(part_count)]
         return fill.join(parts, [self._rng.choice(_SEPARATORS) for _ in parts[1:]])
 
     def _recase(self, filled: Labelled) -> Labelled:
@@ -194,7 +191,7 @@ def texts_without_names(texts: list[str]) -> list[str]:
         pools = load_pools(held_out=held_out)
         words |= {*pools.cities, *pools.countries, *pools.states, *pools.nationalities, *pools.first_names}
     lowered = {word.lower() for word in words} | {"us", "uk", "usa", "eu", "europe", "european", "american"}
-    lowered -= {"may", "will", "mark", "grace", "jack", "may", "nice", "split", "reading", "an", "ana"}
+    lowered -= {"may", "will", "mark", "grace", "jack", "nice", "split", "reading", "an", "ana"}
     return [text for text in texts if not any(char.isdigit() for char in text) and not lowered & _word_set(text)]
 
 

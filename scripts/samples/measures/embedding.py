@@ -71,5 +71,5 @@ def measure(workspace: Workspace, checkpoint: Checkpoint) -> dict[str, Any]:
         {"tfidf_cosine": {"held_out_intents": unseen_base, "known_intents": seen_base}},
         n=unseen_count,
         n_known=seen_count,
-        data="clinc150 and banking77: test texts search the training texts of the same intents; one intent in six unseen",
+        data="clinc150 and banking77: test texts search training texts of the same intents; one intent in six unseen",
     )

@@ -40,7 +40,9 @@ def ranking(scores: NDArray[np.float32]) -> dict[str, float]:
     return {"pair_accuracy": rounded(((right > wrong) + ties).mean()), "mrr": rounded((1 / ranks).mean())}
 
 
-def _measure_set(workspace: Workspace, checkpoint: Checkpoint, *, held_out: bool) -> tuple[dict[str, Any], dict[str, float]]:
+def _measure_set(
+    workspace: Workspace, checkpoint: Checkpoint, *, held_out: bool
+) -> tuple[dict[str, Any], dict[str, float]]:
     both = corpora.read_both_intent_sets(workspace.data, "test")
     rows = [row for row in both if corpora.is_held_out_intent(row.label) == held_out]
     groups = query_groups(rows, _QUERIES, SEED + 100)

@@ -93,8 +93,8 @@ def train(workspace: Workspace) -> None:
     model = ModernBertModel(config).to(workspace.device)
     workspace.load_encoder(model)
 
-    def loss_of(current: torch.nn.Module, batch: Batch) -> torch.Tensor:
-        embedded = mean_embeddings(current, drop_tokens(batch, 0.1), batch.attention_mask)  # type: ignore[arg-type]
+    def loss_of(current: ModernBertModel, batch: Batch) -> torch.Tensor:
+        embedded = mean_embeddings(current, drop_tokens(batch, 0.1), batch.attention_mask)
         return torch.stack([_contrast(vectors) for vectors in embedded.values()]).mean()
 
     batches = _pairs(packed, group_by_intent(rows), np.random.default_rng(SEED))

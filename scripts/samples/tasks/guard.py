@@ -14,8 +14,8 @@ from workspace import Workspace
 NAME = "tiny-guard"
 SEED = 2
 LABELS = ["benign", "jailbreak"]
-_STEPS = 5000
-_EXAMPLES = 300
+_STEPS = 4000
+_EXAMPLES = 60000
 
 
 def real_texts(workspace: Workspace, split: str) -> list[str]:

@@ -8,6 +8,7 @@ from data.fill import Labelled, Span
 from data.pii import TYPES, PiiWriter, texts_without_names
 from fit import Schedule, fit
 from packed import IGNORED, Batch, PackedExamples
+from tasks.intent import drop_tokens
 from tokenizers import Encoding
 from transformers import ModernBertForTokenClassification
 from workspace import Workspace
@@ -83,14 +84,13 @@ def train(workspace: Workspace) -> None:
     """Train and write the checkpoint."""
     torch.manual_seed(SEED)
     packed = pack(workspace, examples(workspace))
-    dropouts = {"embedding_dropout": 0.05, "mlp_dropout": 0.05, "classifier_dropout": 0.05}
+    dropouts = {"embedding_dropout": 0.1, "mlp_dropout": 0.1, "classifier_dropout": 0.1}
     config = sample_config(labels=LABELS, **dropouts)
     model = ModernBertForTokenClassification(config).to(workspace.device)
     workspace.load_encoder(model)
 
     def loss_of(current: torch.nn.Module, batch: Batch) -> torch.Tensor:
-        logits = current(input_ids=batch.input_ids, attention_mask=batch.attention_mask).logits
-        assert batch.token_targets is not None
+        logits = current(input_ids=drop_tokens(batch, 0.04), attention_mask=batch.attention_mask).logits
         return torch.nn.functional.cross_entropy(
             logits.flatten(0, 1), batch.token_targets.flatten(), label_smoothing=0.02
         )

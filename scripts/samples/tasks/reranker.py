@@ -101,14 +101,14 @@ def train(workspace: Workspace) -> None:
     workspace.load_encoder(encoder)
     model = _Reranker(encoder).to(workspace.device)
 
-    def loss_of(current: torch.nn.Module, batch: Batch) -> torch.Tensor:
-        logits = current.scorers(current.encoder, batch.input_ids, batch.attention_mask)  # type: ignore[operator]
+    def loss_of(current: _Reranker, batch: Batch) -> torch.Tensor:
+        logits = current.scorers(current.encoder, batch.input_ids, batch.attention_mask)
         return torch.stack([_loss(values) for values in logits.values()]).mean()
 
     batches = _batches(packed, np.random.default_rng(SEED), groups_per_batch=32)
     trained = fit(model, batches, loss_of, Schedule(workspace.steps(_STEPS), 1e-3), NAME)
-    folder = workspace.write_checkpoint(NAME, trained.encoder, config)  # type: ignore[arg-type]
-    heads = {key: value.cpu().contiguous() for key, value in trained.scorers.state_dict().items()}  # type: ignore[union-attr]
+    folder = workspace.write_checkpoint(NAME, trained.encoder, config)
+    heads = {key: value.cpu().contiguous() for key, value in trained.scorers.state_dict().items()}
     save_file(heads, folder / "classification_heads.safetensors", metadata={"format": "pt"})
     declared = {"exit_layers": list(EXIT_LAYERS), "dimensions": list(DIMENSIONS)}
     write_json(folder / "matryoshka_config.json", declared)

@@ -1,0 +1,90 @@
+"""A sibling of a sample, and a copy of it with other thetas: checkpoints that a wrong bundle comes from."""
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file, save_file
+
+from vela.export import bundle_writer, trace, verification
+from vela.graphs import bundle, manifest, record
+from vela.verify import checkpoint, gate
+
+SAMPLE = "tiny-intent"
+
+
+@pytest.fixture(scope="session")
+def traces() -> trace.TraceCache:
+    """Traces shared by all tests of a worker."""
+    return trace.TraceCache()
+
+
+@pytest.fixture(scope="session")
+def sibling(tmp_path_factory: pytest.TempPathFactory, checkpoints: dict[str, Path]) -> Path:
+    """Another checkpoint of the same shape: the same config and tokenizer, other weights."""
+    folder = Path(shutil.copytree(checkpoints[SAMPLE], tmp_path_factory.mktemp("sibling") / SAMPLE))
+    rng = np.random.default_rng(5)
+    tensors = load_file(folder / "model.safetensors")
+    changed = {name: (value + rng.normal(0, 0.02, value.shape)).astype(np.float32) for name, value in tensors.items()}
+    save_file(changed, folder / "model.safetensors", metadata={"format": "pt"})
+    return folder
+
+
+@pytest.fixture(scope="session")
+def swapped_thetas(tmp_path_factory: pytest.TempPathFactory, checkpoints: dict[str, Path]) -> Path:
+    """A copy of the checkpoint whose global and local RoPE bases are exchanged."""
+    folder = Path(shutil.copytree(checkpoints[SAMPLE], tmp_path_factory.mktemp("thetas") / SAMPLE))
+    path = folder / "config.json"
+    config = json.loads(path.read_text())
+    if "rope_parameters" in config:
+        rope = config["rope_parameters"]
+        rope["full_attention"], rope["sliding_attention"] = rope["sliding_attention"], rope["full_attention"]
+    else:
+        thetas = config["global_rope_theta"], config["local_rope_theta"]
+        config["local_rope_theta"], config["global_rope_theta"] = thetas
+    path.write_text(json.dumps(config, indent=2))
+    return folder
+
+
+@pytest.fixture
+def export(traces: trace.TraceCache) -> Callable[..., Path]:
+    """Export a checkpoint with one bucket: `export(checkpoint, out, storage="embedded")`."""
+
+    def run(source: Path, out: Path, storage: str = "reference") -> Path:
+        plan = bundle_writer.ExportPlan(SAMPLE, buckets=(64,), storage=storage)
+        bundle_writer.export_bundle(checkpoint.Checkpoint.read(source), out, plan, traces, lambda _: None)
+        return out
+
+    return run
+
+
+@pytest.fixture
+def judge_folder(checkpoints: dict[str, Path]) -> Callable[..., list[record.Record]]:
+    """Judge a bundle against the sample's checkpoint, without inference unless asked for."""
+
+    def run(folder: Path, *, with_inference: bool = False, graph: str = "") -> list[record.Record]:
+        options = gate.GateOptions(max_tokens=64, is_fail_fast=not with_inference, graph_ids=(graph,) if graph else ())
+        return verification.verify_folder(folder, checkpoints[SAMPLE], options, lambda _: None)
+
+    return run
+
+
+@pytest.fixture
+def reseal() -> Callable[..., None]:
+    """Rewrite a manifest as a careful forger would: digests of graph files refreshed, changes applied, sealed again."""
+
+    def run(folder: Path, change: Callable[[dict], None] = lambda content: None) -> None:
+        opened = bundle.Bundle.open(folder)
+        path = folder / "manifest.json"
+        content = json.loads(path.read_bytes())
+        for graph in content["graphs"]:
+            graph["sha256"] = manifest.digests.sha256_of_file(opened.path(graph["file"]))
+            graph["size_bytes"] = opened.path(graph["file"]).stat().st_size
+        change(content)
+        sealed = manifest.msgspec.convert(content, manifest.Manifest).sealed()
+        path.write_bytes(manifest.encode_manifest(sealed))
+
+    return run
