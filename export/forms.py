@@ -80,14 +80,14 @@ def model_class(head: heads.Head) -> type[PreTrainedModel]:
     match head.decoder:
         case heads.SequenceDecoder() | heads.ScoresDecoder():
             return ModernBertForSequenceClassification
-        case heads.BioDecoder():
+        case heads.BioDecoder() | heads.GroundedDecoder():
             return ModernBertForTokenClassification
         case heads.EmbeddingDecoder():
             return ModernBertModel
         case _:
             raise errors.ExportError(
                 f"a head of kind {head.kind} for {head.inputs} inputs",
-                expected="a sequence, multi-label, BIO token or embedding head",
+                expected="a sequence, multi-label, token, grounded or embedding head",
                 where="checkpoint",
                 fix="This form is not exported yet.",
             )

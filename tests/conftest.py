@@ -13,7 +13,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 CHECKPOINTS = ROOT / "golden" / "checkpoints"
-FINISHED = ("tiny-intent", "tiny-guard", "tiny-multilabel", "tiny-pii", "tiny-embedding")
+FINISHED = ("tiny-intent", "tiny-guard", "tiny-multilabel", "tiny-pii", "tiny-grounded", "tiny-embedding")
 BUCKETS = (64, 128)
 MAX_TOKENS = 192
 

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vela.graphs import errors, heads
-from vela.serve.decode import bio
+from vela.serve.decode import bio, grounded
 from vela.verify import cases
 
 Values = NDArray[np.float64]
@@ -131,8 +131,9 @@ def decide(decoder: heads.Decoder, case: cases.Case, values: Values) -> Decision
             return Decision(found, np.argmax(content, axis=-1), _top_margins(content))
         case heads.GroundedDecoder(labels, positive, threshold, _):
             scores = values[case.content, positive]
-            above = (scores > threshold).astype(np.int64)
-            return Decision(tuple(above.tolist()), above, np.abs(scores - threshold))
+            marked = grounded.decode_spans(case.text, case.offsets, scores, threshold, labels[positive])
+            unsupported = frozenset((span.label, span.start, span.end) for span in marked)
+            return Decision(unsupported, (scores > threshold).astype(np.int64), np.abs(scores - threshold))
         case _:
             raise ValueError(f"no decision is defined for {type(decoder).__name__}")
 
