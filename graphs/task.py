@@ -92,7 +92,7 @@ def read_head(folder: Path) -> heads.Head:
         exits, dimensions = _matryoshka(folder, config)
         decoder = heads.RerankDecoder(exits, dimensions)
         return heads.Head(heads.DEFAULT_HEAD, "pair", decoder, max_tokens, "reject")
-    if architecture.endswith("Model"):
+    if architecture.endswith("Model") and not architecture.endswith("HeadModel"):
         _check_mean_pooling(folder)
         exits, dimensions = _matryoshka(folder, config)
         embedding = heads.EmbeddingDecoder(exits, dimensions)

@@ -8,8 +8,12 @@ import fcntl
 import os
 import shutil
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
+
+if TYPE_CHECKING:
+    from vela.export import trace
 
 ROOT = Path(__file__).resolve().parent.parent
 CHECKPOINTS = ROOT / "golden" / "checkpoints"
@@ -46,6 +50,14 @@ def bundles(released: Path) -> dict[str, Path]:
 def store(released: Path) -> Path:
     """A store with every finished sample published; read only."""
     return released / "store"
+
+
+@pytest.fixture(scope="session")
+def traces() -> "trace.TraceCache":
+    """Traces shared by all tests of a worker."""
+    from vela.export import trace
+
+    return trace.TraceCache()
 
 
 @pytest.fixture

@@ -23,6 +23,8 @@ Progress = Callable[[str], None]
 # for a 307M model; fixed graphs are always judged up to their own length.
 DEFAULT_MAX_TOKENS = 2048
 NOISE_CASES = 24
+# Which failed check names the cause best, where several failed; others follow in the order in which they ran.
+TELLING = ("weights.identity", "sources.identity", "manifest.facts", "graph.contract", "graph.types", "graph.lint")
 TOOLS = ("vela-onnx", "numpy", "onnx", "onnx-ir", "tokenizers")
 
 
@@ -187,7 +189,7 @@ def _judge_graph(
     return record.Record(
         schema_version=record.SCHEMA_VERSION,
         verdict=_verdict(checks, results[0]),
-        cause=next((f"{check.name}: {check.detail}" for check in checks if check.status != "passed"), ""),
+        cause=_cause(checks),
         graph_id=graph.id,
         graph_sha256=_digest_now(opened, graph.file),
         manifest_sha256=opened.manifest_sha256,
@@ -228,6 +230,14 @@ def _verdict(checks: Sequence[record.Check], deciding: record.BarResult) -> reco
     if deciding.verdict != "passed" or any(check.status != "passed" for check in checks):
         return "not_compared"
     return "passed"
+
+
+def _cause(checks: Sequence[record.Check]) -> str:
+    """Name the most telling check that did not pass: what differs before that something differs."""
+    open_checks = [check for check in checks if check.status != "passed"]
+    telling = {name: position for position, name in enumerate(TELLING)}
+    first = min(open_checks, key=lambda check: telling.get(check.name, len(telling)), default=None)
+    return "" if first is None else f"{first.name}: {first.detail}"
 
 
 def _digest_now(opened: bundle.Bundle, file: str) -> str:

@@ -18,9 +18,18 @@ def verdict_table(name: str, records: Sequence[record.Record]) -> Iterator[tuple
         cells = [row[0].ljust(widths[0]), row[1].ljust(widths[1])]
         cells += [cell.rjust(width) for cell, width in zip(row[2:], widths[2:], strict=True)]
         yield "  " + "  ".join(cells), verdict
+    for (name, detail, verdict), graphs in _open_checks(records).items():
+        yield f"  {name} ({', '.join(graphs)}): {detail}", verdict
+
+
+def _open_checks(records: Sequence[record.Record]) -> dict[tuple[str, str, str], list[str]]:
+    """Group what did not pass by check and finding, so that what all graphs share is said once."""
+    groups: dict[tuple[str, str, str], list[str]] = {}
     for found in records:
-        if found.verdict != "passed":
-            yield f"  {found.graph_id}: {found.cause}", found.verdict
+        for check in found.checks:
+            if check.status != "passed":
+                groups.setdefault((check.name, check.detail, found.verdict), []).append(found.graph_id)
+    return groups
 
 
 def as_json_line(found: record.Record) -> str:

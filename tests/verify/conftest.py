@@ -17,12 +17,6 @@ SAMPLE = "tiny-intent"
 
 
 @pytest.fixture(scope="session")
-def traces() -> trace.TraceCache:
-    """Traces shared by all tests of a worker."""
-    return trace.TraceCache()
-
-
-@pytest.fixture(scope="session")
 def sibling(tmp_path_factory: pytest.TempPathFactory, checkpoints: dict[str, Path]) -> Path:
     """Another checkpoint of the same shape: the same config and tokenizer, other weights."""
     folder = Path(shutil.copytree(checkpoints[SAMPLE], tmp_path_factory.mktemp("sibling") / SAMPLE))
