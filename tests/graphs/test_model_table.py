@@ -62,7 +62,7 @@ def test_a_model_is_found_by_name_or_repository_in_any_case(name: str) -> None:
 
 
 def test_an_unknown_name_is_answered_with_the_known_ones() -> None:
-    with pytest.raises(errors.CheckpointError, match=r"'sheild'.*Domain, Guard.*Reranker\..*--checkpoint"):
+    with pytest.raises(errors.CheckpointError, match=r"'sheild'.*Domain, Guard.*Embedding\..*--checkpoint"):
         model_table.find_model("sheild")
 
 
