@@ -35,6 +35,8 @@ def verify_folder(
         VelaError: bundle or reference cannot be read.
     """
     opened = bundle.Bundle.open(folder)
+    if checkpoint_folder is not None and checkpoint_folder.resolve() == folder.resolve():
+        raise _no_reference("the bundle itself as its reference", folder)
     source = checkpoint.Checkpoint.read(checkpoint_folder or _pinned_reference(opened), allowed_keys=allowed_keys)
     return gate.verify_bundle(opened, source, lambda: make_references(source), options, progress)
 
@@ -59,11 +61,15 @@ def _pinned_reference(opened: bundle.Bundle) -> Path:
         if entry.name.casefold() == opened.manifest.model.name.casefold()
     ]
     if not entries:
-        raise errors.NothingCompared(
-            "no reference",
-            expected="a checkpoint apart from the bundle, or a model that the table pins",
-            where=opened.folder.name,
-            fix="Pass --checkpoint DIR with the checkpoint that was exported.",
-        )
+        raise _no_reference("no reference", opened.folder)
     model_table.check_checkpoint(opened.folder, entries[0])
     return opened.folder
+
+
+def _no_reference(found: str, folder: Path) -> errors.NothingCompared:
+    return errors.NothingCompared(
+        found,
+        expected="a checkpoint apart from the bundle, or a model that the table pins",
+        where=folder.name,
+        fix="Pass --checkpoint DIR with the checkpoint that was exported.",
+    )

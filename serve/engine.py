@@ -7,7 +7,6 @@ Source: reference measurements with ONNX Runtime 1.22.2 to 1.32.0 on how a sessi
 """
 
 import os
-import platform
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,6 +17,7 @@ from numpy.typing import NDArray
 
 from vela.graphs import contract, errors, manifest, record
 from vela.serve import device as devices
+from vela.serve import host
 from vela.serve.runtime import installed_build, onnxruntime
 
 Outputs = dict[str, NDArray[np.float32]]
@@ -36,7 +36,7 @@ class SessionOptions:
         optimise: Whether ONNX Runtime rewrites the graph at load; the gate compares both.
     """
 
-    threads: int = field(default_factory=lambda: available_cores())
+    threads: int = field(default_factory=host.available_cores)
     optimise: bool = True
 
     def __post_init__(self) -> None:
@@ -174,19 +174,6 @@ def pad_rows(
     return {contract.INPUT_IDS: input_ids, contract.ATTENTION_MASK: attention_mask}
 
 
-def available_cores() -> int:
-    """Give the cores this process may use: its affinity, cut to the cgroup's CPU quota, at least 1.
-
-    ONNX Runtime's own default ignores quotas and asks for affinities that containers refuse.
-    """
-    cores = len(os.sched_getaffinity(0))
-    try:
-        quota, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
-        return cores if quota == "max" else max(1, min(cores, int(quota) // int(period)))
-    except (OSError, ValueError):
-        return cores
-
-
 def _check_provider(device: devices.Device) -> None:
     package, version = installed_build()
     offered = onnxruntime.get_available_providers()
@@ -227,6 +214,13 @@ def _provider_options(device: devices.Device) -> dict[str, str]:
 
 def _check_placement(inner: Any, graph: manifest.Graph, device: devices.Device) -> None:
     """Require every node on the device's provider; ONNX Runtime lists providers that run nothing."""
+    if not hasattr(inner, "get_provider_graph_assignment_info"):
+        raise errors.PlacementMismatch(
+            f"ONNX Runtime {onnxruntime.__version__}, which cannot say where nodes run",
+            expected="1.24 or newer",
+            where=f"{graph.id} on {device}",
+            fix="Install a newer build; a session's own provider list proves nothing.",
+        )
     placed = {
         part.ep_name: [node.op_type for node in part.get_nodes()] for part in inner.get_provider_graph_assignment_info()
     }
@@ -250,6 +244,6 @@ def _engine_facts(device: devices.Device, options: SessionOptions) -> record.Eng
         package=package,
         provider=device.provider,
         device=str(device),
-        architecture=platform.machine(),
+        architecture=host.instruction_set(),
         options=stated | _provider_options(device),
     )

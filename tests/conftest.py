@@ -7,6 +7,8 @@ copy it first.
 import fcntl
 import os
 import shutil
+import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -75,6 +77,21 @@ class _Copies(dict[str, Path]):
     def __missing__(self, name: str) -> Path:
         self[name] = Path(shutil.copytree(self._bundles[name], self._folder / name))
         return self[name]
+
+
+@pytest.fixture
+def vela(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[int, str, str]]:
+    """Run the command line in this process, as `vela` does; gives exit code, stdout and stderr."""
+    from vela.scripts import cli
+
+    def run(*arguments: str) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["vela", *arguments])
+        with pytest.raises(SystemExit) as stopped:
+            cli.main()
+        output = capsys.readouterr()
+        return int(stopped.value.code or 0), output.out, output.err
+
+    return run
 
 
 def _release(shared: Path) -> None:

@@ -6,7 +6,6 @@ it, so that the check behind is seen to stand on its own.
 
 import json
 import shutil
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -16,7 +15,6 @@ import pytest
 
 from vela.graphs import errors, record
 from vela.graphs import store as stores
-from vela.scripts import cli
 
 SAMPLE = "tiny-intent"
 Judge = Callable[..., list[record.Record]]
@@ -169,14 +167,12 @@ def test_an_initializer_offset_moved_by_four_bytes_fails(tmp_path, copied, judge
     assert_refused(folder, records, tmp_path)
 
 
-def test_an_edited_manifest_is_refused_by_its_seal(tmp_path, copied, capsys, monkeypatch, checkpoints):
+def test_an_edited_manifest_is_refused_by_its_seal(tmp_path, copied, vela, checkpoints):
     folder = copied[SAMPLE]
     path = folder / "manifest.json"
     path.write_bytes(path.read_bytes().replace(b'"max_tokens": 32768', b'"max_tokens": 32769'))
 
-    status, _, err = run_vela(
-        capsys, monkeypatch, "verify-graph", str(folder), "--checkpoint", str(checkpoints[SAMPLE])
-    )
+    status, _, err = vela("verify-graph", str(folder), "--checkpoint", str(checkpoints[SAMPLE]))
 
     assert status == 1
     assert "edited after export" in err
@@ -262,44 +258,3 @@ def test_a_graph_that_answers_nan_is_named_and_never_passes(copied, judge_folder
     assert found.verdict == "failed"
     assert "nan" in failed["outputs.finite"]
     assert found.compared == 0
-
-
-def test_a_bundle_without_a_reference_is_not_compared_and_exits_with_3(copied, capsys, monkeypatch):
-    status, _, err = run_vela(capsys, monkeypatch, "verify-graph", str(copied[SAMPLE]))
-
-    assert status == 3
-    assert "no reference" in err
-
-
-def test_the_command_exits_with_1_and_names_the_fault(copied, capsys, monkeypatch, checkpoints):
-    folder = copied[SAMPLE]
-    own_copy(folder / "model.safetensors")
-    with (folder / "model.safetensors").open("r+b") as stream:
-        stream.seek(-4, 2)
-        stream.write(b"\x00\x00\x80\x3f")
-
-    status, out, err = run_vela(
-        capsys, monkeypatch, "verify-graph", str(folder), "--checkpoint", str(checkpoints[SAMPLE]), "--fail-fast"
-    )
-
-    assert status == 1
-    assert "failed" in out
-    assert "model.safetensors" in err
-
-
-def test_misuse_exits_with_2(capsys, monkeypatch):
-    status, _, err = run_vela(capsys, monkeypatch, "verify-graph", "--bar", "generous", "nowhere")
-
-    assert status == 2
-    assert "generous" in err
-
-
-def run_vela(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, *arguments: str
-) -> tuple[int, str, str]:
-    """Run the command line in this process, as `vela` does."""
-    monkeypatch.setattr(sys, "argv", ["vela", *arguments])
-    with pytest.raises(SystemExit) as stopped:
-        cli.main()
-    output = capsys.readouterr()
-    return int(stopped.value.code or 0), output.out, output.err
