@@ -7,7 +7,7 @@ never looks like one. Weights are hard links where the file system allows, so an
 import importlib.metadata
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -61,7 +61,6 @@ class GraphPlan:
     id: str
     file: str
     target: contract.Target
-    output: str
     exit_layer: int
     batch: int | None
     sequence: int | None
@@ -98,11 +97,12 @@ def export_bundle(
     shutil.rmtree(staging, ignore_errors=True)
     staging.mkdir(parents=True)
     progress(f"{plan.name}: tracing")
-    traced = (traces.encoder(source), traces.head(source))
+    encoder = traces.encoder(source)
     listing = _link_checkpoint(source, staging)
     graphs = []
     for graph_plan in plan_graphs(source, plan):
         progress(f"{plan.name}: {graph_plan.id}")
+        traced = (encoder, traces.head(source, graph_plan.exit_layer))
         graphs.append(_write_graph(source, traced, graph_plan, staging, plan.storage))
     content = _manifest(source, plan, listing, tuple(graphs)).sealed()
     (staging / contract.MANIFEST_FILE).write_bytes(manifest.encode_manifest(content))
@@ -114,18 +114,17 @@ def plan_graphs(source: checkpoint.Checkpoint, plan: ExportPlan) -> list[GraphPl
     """List the graphs of a bundle: for each exit the dynamic one, then one for each batch and bucket."""
     layers = len(source.architecture.layer_types)
     decoder = source.head.decoder
-    exits = decoder.exits if isinstance(decoder, heads.EmbeddingDecoder) else (layers,)
+    exits = decoder.exits if isinstance(decoder, heads.EmbeddingDecoder | heads.RerankDecoder) else (layers,)
     plans = []
     for layer in sorted(exits, reverse=True):
-        output = contract.embedding_output(layer) if isinstance(decoder, heads.EmbeddingDecoder) else contract.LOGITS
         suffix = "" if layer == layers else f"-l{layer}"
         name = contract.DYNAMIC_GRAPH_FILE.removesuffix(".onnx") + suffix
-        plans.append(GraphPlan(name, f"{name}.onnx", "ort", output, layer, None, None, keeps_scopes=True))
+        plans.append(GraphPlan(name, f"{name}.onnx", "ort", layer, None, None, keeps_scopes=True))
         fixed = [(batch, size) for batch in plan.batches for size in plan.buckets if size <= source.head.max_tokens]
         for index, (batch, size) in enumerate(fixed):
             name = f"portable{suffix}-b{batch}-s{size}"
             keeps = index == 0
-            plans.append(GraphPlan(name, f"{name}.onnx", "portable", output, layer, batch, size, keeps_scopes=keeps))
+            plans.append(GraphPlan(name, f"{name}.onnx", "portable", layer, batch, size, keeps_scopes=keeps))
     return plans
 
 
@@ -157,30 +156,34 @@ def _write_graph(
     encoder, head = traced
     model = encoder.model.clone()
     hidden = trace.hidden_output(plan.exit_layer)
-    join_head.join_head(model, head.model.clone(), hidden, head.weights, plan.output)
+    outputs = _outputs(source, plan)
+    join_head.join_head(model, head.model.clone(), hidden, head.weights, [spec.name for spec in outputs])
     remove_unused.remove_unused(model)
     if plan.batch is not None and plan.sequence is not None:
         fix_shape.fix_shape(model, plan.batch, plan.sequence)
     tables = effective.rope_tables(trace.tracing_config(source))
     weights = bind_weights.Weights(folder, source.tensors, tables, storage)
     external = bind_weights.bind_weights(model, (*encoder.weights, *head.weights), weights)
-    _declare_contract(model, source, plan)
+    _declare_contract(model, outputs, plan)
     strip_metadata.strip_metadata(model, keep_scopes=plan.keeps_scopes)
     ir.save(model, folder / plan.file)
     return _describe(folder / plan.file, plan, storage, source.head.name, external)
 
 
-def _declare_contract(model: ir.Model, source: checkpoint.Checkpoint, plan: GraphPlan) -> None:
+def _outputs(source: checkpoint.Checkpoint, plan: GraphPlan) -> tuple[contract.TensorSpec, ...]:
+    batch, sequence = plan.batch or contract.BATCH, plan.sequence or contract.SEQUENCE
+    return contract_check.expected_outputs(
+        source.head, plan.exit_layer, source.architecture.hidden_size, batch, sequence
+    )
+
+
+def _declare_contract(model: ir.Model, outputs: Sequence[contract.TensorSpec], plan: GraphPlan) -> None:
     """Write the contract's dimensions onto inputs and outputs, and who made the graph."""
     batch, sequence = plan.batch or contract.BATCH, plan.sequence or contract.SEQUENCE
     for value, spec in zip(model.graph.inputs, contract.graph_inputs(batch, sequence), strict=True):
         value.name, value.shape = spec.name, ir.Shape(spec.shape)
-    output = model.graph.outputs[0]
-    output.name, output.dtype = plan.output, ir.DataType.FLOAT
-    _, shape = contract_check.expected_output(
-        source.head, plan.exit_layer, source.architecture.hidden_size, batch, sequence
-    )
-    output.shape = ir.Shape(shape)
+    for value, spec in zip(model.graph.outputs, outputs, strict=True):
+        value.name, value.dtype, value.shape = spec.name, ir.DataType.FLOAT, ir.Shape(spec.shape)
     model.ir_version = IR_VERSION
     model.producer_name, model.producer_version = "vela", importlib.metadata.version("vela-onnx")
     model.graph.name = plan.id

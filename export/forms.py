@@ -2,9 +2,11 @@
 
 An encoder and a head are traced apart and joined as graphs (passes/join_head.py), because all models of a family
 share an encoder: twelve Vela models cost one encoder trace and a handful of small head traces. The encoder is
-Transformers' own; a head is Transformers' own layers with the pooling between them. The gate's reference shares none
-of this: it is a fresh model of Transformers' whole class (export/reference.py).
+Transformers' own; a head is Transformers' own layers with the pooling between them, or a reranker's scorers. The
+gate's reference shares none of this: it is a fresh model of Transformers' whole class (export/reference.py).
 """
+
+from typing import assert_never
 
 import torch
 from torch import nn
@@ -16,7 +18,7 @@ from transformers import (
     PreTrainedModel,
 )
 
-from vela.graphs import errors, heads
+from vela.graphs import heads, scorers
 
 HIDDEN = "hidden"  # input of a traced head: (B, T, H) float32
 
@@ -65,6 +67,33 @@ class MeanHead(nn.Module):
         return mean_over_mask(hidden, attention_mask)
 
 
+class ScorerHead(nn.Module):
+    """Pair scorers of one exit: for each dimension a logit, (B,), from the first token's hidden state.
+
+    Parameters are named as in the heads file (graphs/scorers.py) for a layer 0 that stands for any exit, and
+    `final_norm` as in the encoder.
+    """
+
+    def __init__(self, final_norm: nn.Module, dimensions: tuple[int, ...]) -> None:
+        super().__init__()
+        self.final_norm = final_norm
+        self.heads = nn.ModuleDict({scorers.scorer_name(0, size): _scorer(size) for size in dimensions})
+        self.dimensions = dimensions
+
+    def forward(self, hidden: torch.Tensor, attention_mask: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        """Score (B, T, H) float32 hidden states; the mask is not needed, because a first token is never a pad."""
+        first = self.final_norm(hidden[:, 0])
+        logits = []
+        for size, scorer in zip(self.dimensions, self.heads.values(), strict=True):
+            inner = nn.functional.gelu(scorer["dense"](first[:, :size]))
+            logits.append(scorer["out"](inner).squeeze(-1))
+        return tuple(logits)
+
+
+def _scorer(dimension: int) -> nn.ModuleDict:
+    return nn.ModuleDict({"dense": nn.Linear(dimension, dimension // 2), "out": nn.Linear(dimension // 2, 1)})
+
+
 def mean_over_mask(hidden: torch.Tensor, attention_mask: torch.Tensor) -> torch.Tensor:
     """Average (B, T, H) hidden states over the tokens that a (B, T) mask keeps, special tokens included."""
     weights = attention_mask.unsqueeze(-1).to(hidden.dtype)
@@ -72,25 +101,16 @@ def mean_over_mask(hidden: torch.Tensor, attention_mask: torch.Tensor) -> torch.
 
 
 def model_class(head: heads.Head) -> type[PreTrainedModel]:
-    """Give Transformers' class for a head.
-
-    Raises:
-        ExportError: the head's form is not exported yet.
-    """
+    """Give Transformers' class for a head; a reranker's scorers are no part of one."""
     match head.decoder:
         case heads.SequenceDecoder() | heads.ScoresDecoder():
             return ModernBertForSequenceClassification
         case heads.BioDecoder() | heads.GroundedDecoder():
             return ModernBertForTokenClassification
-        case heads.EmbeddingDecoder():
+        case heads.EmbeddingDecoder() | heads.RerankDecoder():
             return ModernBertModel
         case _:
-            raise errors.ExportError(
-                f"a head of kind {head.kind} for {head.inputs} inputs",
-                expected="a sequence, multi-label, token, grounded or embedding head",
-                where="checkpoint",
-                fix="This form is not exported yet.",
-            )
+            assert_never(head.decoder)
 
 
 def build_encoder(config: ModernBertConfig) -> nn.Module:
@@ -99,12 +119,23 @@ def build_encoder(config: ModernBertConfig) -> nn.Module:
         return Encoder(ModernBertModel(config)).eval()
 
 
-def build_head(config: ModernBertConfig, head: heads.Head) -> nn.Module:
-    """Build a head without storage; `config` may have one layer, since the encoder is not used."""
+def build_head(config: ModernBertConfig, head: heads.Head, *, is_early: bool) -> tuple[nn.Module, list[str]]:
+    """Build a head without storage, and name its outputs.
+
+    Args:
+        config: It may have one layer, since the encoder is not used.
+        head: What the checkpoint describes.
+        is_early: Whether layers are left out before the head; matters to rerankers only.
+    """
     kind = model_class(head)
-    if kind is ModernBertModel:
-        return MeanHead().eval()
+    if isinstance(head.decoder, heads.EmbeddingDecoder):
+        return MeanHead().eval(), ["output"]
     with torch.device("meta"):
         model = kind(config)
+        if isinstance(head.decoder, heads.RerankDecoder):
+            # The encoder's last state is after the final norm; the states before it are not.
+            norm = model.final_norm if is_early else nn.Identity()
+            form = ScorerHead(norm, head.decoder.dimensions).eval()
+            return form, [scorers.scorer_name(0, size) for size in head.decoder.dimensions]
     pooling = config.classifier_pooling if kind is ModernBertForSequenceClassification else None
-    return LabelHead(model.head, model.classifier, pooling).eval()
+    return LabelHead(model.head, model.classifier, pooling).eval(), ["output"]

@@ -1,28 +1,31 @@
 """The PyTorch reference: a fresh model from the checkpoint, SDPA, no hook, no patch, no padding.
 
 The gate judges graphs against it. It shares no module with what was traced: its own `from_pretrained`, Transformers'
-own SDPA attention, one length at a time so that no mask is involved, and pooling written again in numpy.
+own SDPA attention, one length at a time so that no mask is involved, and pooling and pair scorers written again.
 """
 
 import contextlib
 import importlib.metadata
-from collections.abc import Iterator, Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Self
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from safetensors.torch import load_file
 from transformers import PreTrainedModel
 from transformers.utils import logging
 
 from vela.export import effective, forms
-from vela.graphs import contract, errors, heads
+from vela.graphs import contract, errors, heads, task
 from vela.verify import checkpoint, reference
 
 ROWS_AT_ONCE = 8  # rows of equal length share a forward pass; more would not be faster on a CPU
 # Below this many weights one thread is faster: entering a parallel region costs more than it saves. Measured on a
 # 0.8M checkpoint, 728 inputs of 2 to 512 tokens: 3.9 s with one thread, 26 s with two.
 SINGLE_THREAD_BELOW = 20_000_000
+SCORER_TENSORS = ("dense.weight", "dense.bias", "out.weight", "out.bias")
 
 
 class PyTorchReference:
@@ -32,9 +35,16 @@ class PyTorchReference:
         facts: What a record says of it.
     """
 
-    def __init__(self, model: PreTrainedModel, head: heads.Head, facts: reference.ReferenceFacts) -> None:
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        head: heads.Head,
+        facts: reference.ReferenceFacts,
+        scorers: Mapping[str, torch.Tensor],
+    ) -> None:
         self._model = model
         self._head = head
+        self._scorers = scorers
         self.facts = facts
 
     @classmethod
@@ -52,13 +62,18 @@ class PyTorchReference:
         effective.check_effective(model, source.architecture)
         versions = ", ".join(f"{name} {importlib.metadata.version(name)}" for name in ("torch", "transformers"))
         facts = reference.ReferenceFacts(f"{versions}, sdpa, {str(dtype).removeprefix('torch.')}")
-        return cls(model.to(dtype).eval(), source.head, facts)
+        scorers = {}
+        if isinstance(source.head.decoder, heads.RerankDecoder):
+            scorers = load_file(source.folder / task.RERANK_HEADS_FILE)
+        return cls(
+            model.to(dtype).eval(), source.head, facts, {name: value.to(dtype) for name, value in scorers.items()}
+        )
 
     def answer(self, rows: Sequence[tuple[int, ...]]) -> list[reference.Answer]:
         """Answer each row of token ids on its own tokens, unpadded.
 
         Returns:
-            For each row its outputs by name, without the batch dimension: (C,), (T, C) or (H,).
+            For each row its outputs by name, without the batch dimension: (C,), (T, C), (H,) or ().
         """
         with self._threads():
             return self._answer(rows)
@@ -83,21 +98,42 @@ class PyTorchReference:
                 chunk = indices[start : start + ROWS_AT_ONCE]
                 outputs = self._forward(torch.tensor([rows[index] for index in chunk]))
                 for position, index in enumerate(chunk):
-                    answers[index] = {name: values[position] for name, values in outputs.items()}
+                    answers[index] = {name: np.asarray(values[position]) for name, values in outputs.items()}
         return [answers[index] for index in range(len(rows))]
 
     def _forward(self, input_ids: torch.Tensor) -> dict[str, NDArray[np.float64]]:
         with torch.inference_mode():
-            if not isinstance(self._head.decoder, heads.EmbeddingDecoder):
-                logits = self._model(input_ids=input_ids, attention_mask=torch.ones_like(input_ids)).logits
-                return {contract.LOGITS: logits.double().numpy()}
-            states = self._model(
-                input_ids=input_ids, attention_mask=torch.ones_like(input_ids), output_hidden_states=True
-            ).hidden_states
-        pooled = {}
-        for layer in self._head.decoder.exits:
-            pooled[contract.embedding_output(layer)] = states[layer].double().numpy().mean(axis=1)
-        return pooled
+            mask = torch.ones_like(input_ids)
+            match self._head.decoder:
+                case heads.EmbeddingDecoder(exits=exits):
+                    states = self._hidden_states(input_ids, mask)
+                    return {
+                        contract.embedding_output(layer): states[layer].double().numpy().mean(axis=1) for layer in exits
+                    }
+                case heads.RerankDecoder() as decoder:
+                    return self._score(decoder, self._hidden_states(input_ids, mask))
+                case _:
+                    logits = self._model(input_ids=input_ids, attention_mask=mask).logits
+                    return {contract.LOGITS: logits.double().numpy()}
+
+    def _hidden_states(self, input_ids: torch.Tensor, mask: torch.Tensor) -> Sequence[torch.Tensor]:
+        """Give (B, T, H) states: after the embeddings, after each layer, and for the last after the final norm."""
+        return self._model(input_ids=input_ids, attention_mask=mask, output_hidden_states=True).hidden_states
+
+    def _score(self, decoder: heads.RerankDecoder, states: Sequence[torch.Tensor]) -> dict[str, NDArray[np.float64]]:
+        """Score the first token at each exit, after the final norm and cut to each dimension."""
+        found = {}
+        for layer in decoder.exits:
+            first = states[layer][:, 0, :]
+            if layer < decoder.exits[-1]:
+                first = self._model.final_norm(first)
+            for size in decoder.dimensions:
+                weight = {key: self._scorers[f"heads.layer_{layer}_dim_{size}.{key}"] for key in SCORER_TENSORS}
+                inner = first[:, :size] @ weight["dense.weight"].T + weight["dense.bias"]
+                inner = 0.5 * inner * (1.0 + torch.erf(inner / math.sqrt(2.0)))
+                logit = inner @ weight["out.weight"][0] + weight["out.bias"]
+                found[contract.score_output(layer, size)] = logit.double().numpy()
+        return found
 
 
 def _check_loading(loading: dict[str, object]) -> None:

@@ -21,7 +21,7 @@ from transformers import AutoConfig, ModernBertConfig
 
 from vela.export import attention, forms
 from vela.export.passes import simplify
-from vela.graphs import contract
+from vela.graphs import contract, heads, scorers
 from vela.verify import checkpoint
 
 # A traced classifier has this many labels; passes/bind_weights.py gives it the checkpoint's count. 3 and not 2 or 1:
@@ -60,12 +60,18 @@ class TraceCache:
         facts["thetas"] = None
         return self._get(["encoder", source.max_positions, facts], lambda: trace_encoder(source))
 
-    def head(self, source: checkpoint.Checkpoint) -> Trace:
-        """Give the head trace for a checkpoint; its inputs are `hidden` and `attention_mask`."""
+    def head(self, source: checkpoint.Checkpoint, exit_layer: int) -> Trace:
+        """Give the head trace for a checkpoint's exit; its inputs are `hidden` and `attention_mask`."""
         architecture = source.architecture
         facts: list[object] = [architecture.hidden_size, architecture.norm_eps, architecture.biases[0]]
         facts += [architecture.pooling, architecture.classifier_activation, architecture.classifier_bias]
-        return self._get([forms.model_class(source.head).__name__, *facts], lambda: trace_head(source))
+        decoder = source.head.decoder
+        kind = f"{type(decoder).__name__} of {forms.model_class(source.head).__name__}"
+        if not isinstance(decoder, heads.RerankDecoder):
+            return self._get([kind, *facts], lambda: trace_head(source, is_early=False))
+        is_early = exit_layer < decoder.exits[-1]
+        facts += [is_early, decoder.dimensions]
+        return _at_exit(self._get([kind, *facts], lambda: trace_head(source, is_early=is_early)), exit_layer)
 
     def _get(self, key: object, make: Callable[[], Trace]) -> Trace:
         name = json.dumps(key, sort_keys=True)
@@ -89,8 +95,8 @@ def trace_encoder(source: checkpoint.Checkpoint) -> Trace:
     return _trace(encoder, example, outputs, source.max_positions, prefix="model.")
 
 
-def trace_head(source: checkpoint.Checkpoint) -> Trace:
-    """Trace a checkpoint's head."""
+def trace_head(source: checkpoint.Checkpoint, *, is_early: bool) -> Trace:
+    """Trace a checkpoint's head, at its last exit or at any early one."""
     config = tracing_config(source)
     config.num_hidden_layers, config.layer_types = 1, ["full_attention"]
     shape = (EXAMPLE_BATCH, EXAMPLE_SEQUENCE)
@@ -98,7 +104,16 @@ def trace_head(source: checkpoint.Checkpoint) -> Trace:
         forms.HIDDEN: torch.zeros((*shape, source.architecture.hidden_size), device="meta"),
         contract.ATTENTION_MASK: torch.ones(shape, dtype=torch.int64, device="meta"),
     }
-    return _trace(forms.build_head(config, source.head), example, ["output"], source.max_positions, prefix="")
+    form, outputs = forms.build_head(config, source.head, is_early=is_early)
+    return _trace(form, example, outputs, source.max_positions, prefix="")
+
+
+def _at_exit(traced: Trace, exit_layer: int) -> Trace:
+    """Give a trace of scorers the weights of one exit: the exits differ in nothing else."""
+    model = traced.model.clone()
+    for value in model.graph.inputs:
+        value.name = scorers.at_exit(value.name, exit_layer)
+    return Trace(model, tuple(scorers.at_exit(name, exit_layer) for name in traced.weights))
 
 
 def tracing_config(source: checkpoint.Checkpoint) -> ModernBertConfig:

@@ -39,6 +39,10 @@ REQUESTS: dict[str, tuple[str, dict[str, object]]] = {
         },
     ),
     "tiny-embedding": ("/v1/embeddings", {"input": "Where is my card?", "dimensions": 32}),
+    "tiny-reranker": (
+        "/v1/rerank",
+        {"query": "Where is my card?", "documents": ["how do i top up", "my new card is not here yet"]},
+    ),
 }
 
 

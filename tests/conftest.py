@@ -19,7 +19,10 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).resolve().parent.parent
 CHECKPOINTS = ROOT / "golden" / "checkpoints"
-FINISHED = ("tiny-intent", "tiny-guard", "tiny-multilabel", "tiny-pii", "tiny-grounded", "tiny-embedding")
+FINISHED = (
+    *("tiny-intent", "tiny-guard", "tiny-multilabel", "tiny-pii"),
+    *("tiny-grounded", "tiny-embedding", "tiny-reranker"),
+)
 BUCKETS = (64, 128)
 MAX_TOKENS = 192
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from vela.graphs import bundle, errors, heads, manifest, record
 from vela.serve import device as devices
 from vela.serve import engine
-from vela.verify import cases, compare, reference
+from vela.verify import cases, compare, order, reference
 
 # Pads beyond this fill the whole window of some rows in every model of the family (half-window 64, both sides).
 WINDOW_PADS = 128
@@ -70,7 +70,8 @@ def answer_runs(
     placed = _check("engine.placement", "", started, f"every node on {session.facts.provider}")
     started = time.monotonic()
     pad_id = opened.manifest.tokenizer.pad_id
-    differences, problem = [], ""
+    differences: list[compare.Difference] = []
+    problem = ""
     for run in runs:
         try:
             actual = run_case(session, run, pad_id)
@@ -78,20 +79,22 @@ def answer_runs(
             differences.append(compare.compare_answers(head, run.case, actual, expected[run.case.id], padding))
         except (errors.VerificationError, errors.EngineError) as cause:
             problem = problem or str(cause)
+    if isinstance(head.decoder, heads.RerankDecoder):
+        differences = list(order.place_in_order(differences))
     finite = _check("outputs.finite", problem, started, f"{len(differences)} answers, all numbers finite")
     repeated = _repeat(session, runs[:: max(1, len(runs) // REPEATED_RUNS)], pad_id)
     return Answered((placed, finite, repeated), tuple(differences), session.facts)
 
 
 def run_case(session: engine.Session, run: cases.Run, pad_id: int) -> dict[str, NDArray[np.float32]]:
-    """Run one case with its companions and cut out its own valid part: (C,), (T, C) or (H,)."""
+    """Run one case with its companions and cut out its own valid part: (C,), (T, C), (H,) or ()."""
     rows = [run.case.ids, *(companion.ids for companion in run.companions)]
     inputs = engine.pad_rows(rows, session.graph, pad_id, width=run.pad_to)
     outputs = session.run(inputs)
     found = {}
     for spec in session.graph.outputs:
         row = outputs[spec.name][0]
-        found[spec.name] = row[: run.case.tokens] if len(spec.shape) == 3 else row
+        found[spec.name] = row[: run.case.tokens] if len(spec.shape) == 3 else np.asarray(row)
     return found
 
 

@@ -25,7 +25,9 @@ class Bar:
         p99_probability: Largest 99th percentile of |Δp|; None where the bar has none.
         decision_rate: Share of cases whose label or selected set must agree.
         span_rate: Share of cases whose span set must agree.
-        tie_margin: A label or selected set that differs counts as agreed where the reference's margin is below this.
+        order_rate: Share of pairs that must keep their place among their query's documents.
+        tie_margin: A label or selected set that differs counts as agreed where the reference's margin is below this,
+            and an order where its two logits are closer than this.
         span_tie_margin: The same for the tokens that make a span set differ; upstream excuses none.
         embedding_difference: Largest |Δ| between unit vectors.
         embedding_cosine: Smallest cosine.
@@ -39,6 +41,7 @@ class Bar:
     p99_probability: float | None
     decision_rate: float
     span_rate: float
+    order_rate: float
     tie_margin: float
     span_tie_margin: float
     embedding_difference: float
@@ -60,6 +63,7 @@ STRICT = Bar(
     p99_probability=1e-4,
     decision_rate=1.0,
     span_rate=1.0,
+    order_rate=1.0,
     tie_margin=1e-3,
     span_tie_margin=1e-3,
     embedding_difference=1e-5,
@@ -74,6 +78,7 @@ STRICT_GPU = Bar(
     p99_probability=None,
     decision_rate=1.0,
     span_rate=0.995,
+    order_rate=1.0,
     tie_margin=4e-3,
     span_tie_margin=4e-3,
     embedding_difference=1e-4,
@@ -88,6 +93,7 @@ CPU = Bar(
     p99_probability=None,
     decision_rate=1.0,
     span_rate=0.995,
+    order_rate=1.0,
     tie_margin=1e-3,
     span_tie_margin=0.0,
     embedding_difference=1e-4,
@@ -102,6 +108,7 @@ GPU = Bar(
     p99_probability=None,
     decision_rate=0.995,
     span_rate=0.98,
+    order_rate=1.0,
     tie_margin=1e-3,
     span_tie_margin=0.0,
     embedding_difference=float("inf"),

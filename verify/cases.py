@@ -7,6 +7,8 @@ multiples of 32 where padded rows were seen to turn to NaN.
 Source: reference/verification.md §4.3; Blaizzy/mlx-embeddings issue 80.
 """
 
+import dataclasses
+import itertools
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -30,6 +32,7 @@ class Case:
         text: The text that spans point into; the second of a pair.
         first: Place in `ids` of that text's first token.
         offsets: Start and end of its tokens in the text, in code points; empty where the form has no spans.
+        query: Which query a pair's document is ranked for; empty for other forms.
     """
 
     id: str
@@ -37,6 +40,7 @@ class Case:
     text: str
     first: int
     offsets: tuple[tuple[int, int], ...]
+    query: str = ""
 
     @property
     def tokens(self) -> int:
@@ -92,14 +96,7 @@ def make_cases(
             ],
         )
     else:
-        found = _pair_cases(
-            tokenizer,
-            [
-                (f"{row.id}.{index}", row.query, text)
-                for row in corpus.pairs
-                for index, text in enumerate(row.documents)
-            ],
-        )
+        found = _ranked_cases(tokenizer, corpus, key_lengths(half_window, max_tokens))
     kept = [case for case in found if case.tokens <= max_tokens]
     if not kept:
         raise errors.NothingCompared(
@@ -211,4 +208,23 @@ def _pair_cases(tokenizer: tokenization.Tokenizer, pairs: Sequence[tuple[str, st
     for (row_id, _, text), first, second in zip(pairs, firsts, seconds, strict=True):
         framed = tokenizer.frame_pair(first.ids, second.ids)
         found.append(Case(row_id, framed.ids, text, framed.first, second.offsets))
+    return found
+
+
+def _ranked_cases(tokenizer: tokenization.Tokenizer, corpus: rows.Corpus, lengths: Sequence[int]) -> list[Case]:
+    """Make a query's documents, for each query, and long documents of one more query, one for each length."""
+    found: list[Case] = []
+    for row in corpus.pairs:
+        made = _pair_cases(
+            tokenizer, [(f"{row.id}.{index}", row.query, text) for index, text in enumerate(row.documents)]
+        )
+        found += [dataclasses.replace(case, query=row.id) for case in made]
+    queries = tokenizer.encode([row.query for row in corpus.pairs[:1]], with_offsets=False)
+    for index, (query, length) in enumerate(itertools.product(queries, lengths)):
+        room = length - tokenizer.pair_special_count - len(query.ids)
+        if room > 0:
+            text = rows.long_text(corpus.texts, 37 * index, room * CHARACTERS_PER_TOKEN + 1)
+            content = tokenizer.encode([text], with_offsets=True)[0]
+            framed = tokenizer.frame_pair(query.ids, content.ids[:room])
+            found.append(Case(f"made-{length}", framed.ids, text, framed.first, content.offsets[:room], "made"))
     return found

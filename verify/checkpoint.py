@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
-from vela.graphs import contract, digests, errors, heads, manifest, safetensors_header, task
+from vela.graphs import contract, digests, errors, heads, manifest, safetensors_header, scorers, task
 from vela.verify import architecture
 
 # What belongs to a checkpoint: everything that Transformers, sentence-transformers or a tokenizer reads. Graphs,
@@ -51,9 +51,11 @@ class Checkpoint:
         _check_weight_files(folder, files)
         tensors = {name: safetensors_header.read_safetensors_header(folder / name) for name in files}
         _check_precision(tensors)
-        return cls(
-            folder, config, architecture.read_architecture(config, allowed_keys), task.read_head(folder), tensors
-        )
+        head = task.read_head(folder)
+        if isinstance(head.decoder, heads.RerankDecoder):
+            shapes = {name: place.shape for name, place in tensors[task.RERANK_HEADS_FILE].items()}
+            scorers.check_scorers(shapes, head.decoder)
+        return cls(folder, config, architecture.read_architecture(config, allowed_keys), head, tensors)
 
     def listing(self) -> dict[str, str]:
         """Give the SHA-256 of every file of the checkpoint."""

@@ -31,6 +31,8 @@ class Difference:
         actual: The graph's decision, for people.
         expected: The reference's.
         cosine: Of the two vectors, smallest over dimensions; 1.0 for other forms.
+        scores: Of a pair, one for each output; they decide only beside those of the query's other documents
+            (verify/order.py), so a pair alone agrees.
     """
 
     case: cases.Case
@@ -42,6 +44,16 @@ class Difference:
     actual: str
     expected: str
     cosine: float = 1.0
+    scores: tuple["Score", ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """A pair's relevance logit from one output: the graph's and the reference's."""
+
+    output: str
+    actual: float
+    expected: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +83,7 @@ def compare_answers(
     Args:
         head: Whose answer it is.
         case: The input.
-        actual: The graph's output, one entry, without batch dimension and padding.
+        actual: The graph's outputs, one entry but for rerankers, without batch dimension and padding.
         expected: The reference's outputs by name.
         padding_class: How the graph's row was padded.
 
@@ -79,7 +91,10 @@ def compare_answers(
         ShapeMismatch: names or shapes differ; nothing was compared.
         NotFinite: a number is nan or infinite.
     """
-    found, wanted = _aligned(case, actual, expected)
+    if isinstance(head.decoder, heads.RerankDecoder):
+        return _compare_scores(head.decoder, case, actual, expected, padding_class)
+    (name,) = actual
+    found, wanted = _aligned(case, name, actual, expected)
     if isinstance(head.decoder, heads.EmbeddingDecoder):
         return _compare_embeddings(head.decoder, case, found, wanted, padding_class)
     found_p, wanted_p = probabilities(head.decoder, found), probabilities(head.decoder, wanted)
@@ -102,8 +117,8 @@ def compare_answers(
 
 
 def probabilities(decoder: heads.Decoder, logits: Values) -> Values:
-    """Turn logits into probabilities over the last axis: sigmoid for multi-label heads, softmax for all others."""
-    if isinstance(decoder, heads.ScoresDecoder):
+    """Turn logits into probabilities: sigmoid for multi-label heads and rerankers, else softmax over the last axis."""
+    if isinstance(decoder, heads.ScoresDecoder | heads.RerankDecoder):
         result: Values = 0.5 * (1.0 + np.tanh(0.5 * logits))
         return result
     shifted = np.exp(logits - logits.max(axis=-1, keepdims=True))
@@ -181,11 +196,40 @@ def _compare_embeddings(
     )
 
 
+def _compare_scores(
+    decoder: heads.RerankDecoder,
+    case: cases.Case,
+    actual: Mapping[str, NDArray[np.floating]],
+    expected: Mapping[str, NDArray[np.floating]],
+    padding_class: str,
+) -> Difference:
+    aligned = {name: _aligned(case, name, actual, expected) for name in actual}
+    found, wanted = (np.array([pair[side] for pair in aligned.values()]).ravel() for side in (0, 1))
+    scores = tuple(Score(name, float(mine), float(theirs)) for name, (mine, theirs) in aligned.items())
+    return Difference(
+        case,
+        padding_class,
+        np.abs(probabilities(decoder, found) - probabilities(decoder, wanted)),
+        np.abs(found - wanted),
+        agrees=True,
+        margin=float("inf"),
+        actual=_describe_scores(found),
+        expected=_describe_scores(wanted),
+        scores=scores,
+    )
+
+
+def _describe_scores(logits: Values) -> str:
+    return "logits " + ", ".join(f"{logit:.4f}" for logit in logits)
+
+
 def _aligned(
-    case: cases.Case, actual: Mapping[str, NDArray[np.floating]], expected: Mapping[str, NDArray[np.floating]]
+    case: cases.Case,
+    name: str,
+    actual: Mapping[str, NDArray[np.floating]],
+    expected: Mapping[str, NDArray[np.floating]],
 ) -> tuple[Values, Values]:
-    """Check names, shapes and finiteness, in this order, before any number is compared."""
-    (name,) = actual
+    """Check an output's name, shape and finiteness, in this order, before any number is compared."""
     if name not in expected or actual[name].shape != expected[name].shape or not actual[name].size:
         wanted = {key: value.shape for key, value in expected.items()}
         raise errors.ShapeMismatch(

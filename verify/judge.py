@@ -62,13 +62,13 @@ def _probability_reasons(evidence: Evidence, bar: bars.Bar) -> list[str]:
                 reasons.append(
                     f"99th percentile of |Δp| {found:.3g} > {bar.p99_probability:g} on {' '.join(name)} padding"
                 )
-    is_span = evidence.head.kind == "token"
-    rate = bar.span_rate if is_span else bar.decision_rate
+    kinds = {"token": ("span sets", bar.span_rate), "rerank": ("places in an order", bar.order_rate)}
+    what, rate = kinds.get(evidence.head.kind, ("decisions", bar.decision_rate))
     lost = [difference for difference in differences if not is_agreed(difference, evidence.head, bar)]
     if len(lost) > allowed_disagreements(rate, len(differences)):
         shown = lost[0]
         reasons.append(
-            f"{len(lost)} of {len(differences)} {'span sets' if is_span else 'decisions'} differ where "
+            f"{len(lost)} of {len(differences)} {what} differ where "
             f"{allowed_disagreements(rate, len(differences))} may: {shown.case.id} gives {shown.actual!r} for "
             f"{shown.expected!r}"
         )

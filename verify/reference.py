@@ -12,7 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 # One input's outputs by name, without the batch dimension, float64 so that nothing is rounded on the way:
-# logits (C,) natural-log units before softmax, or (T, C) for token models; embeddings (H,) not normalised.
+# logits (C,) natural-log units before softmax, or (T, C) for token models; embeddings (H,) not normalised;
+# a pair's scores (), relevance logits.
 Answer = Mapping[str, NDArray[np.float64]]
 
 

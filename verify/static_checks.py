@@ -75,7 +75,12 @@ class StaticChecks:
             run_check(
                 "weights.identity",
                 lambda: weights.check_weights(
-                    parsed, self.bundle_weights, self.checkpoint_weights, architecture, graph.exit_layer
+                    parsed,
+                    self.bundle_weights,
+                    self.checkpoint_weights,
+                    architecture,
+                    self.source.head.decoder,
+                    graph.exit_layer,
                 ),
             ),
         )

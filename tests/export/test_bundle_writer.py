@@ -13,14 +13,16 @@ from vela.graphs import bundle, errors
 from vela.verify import checkpoint, graph_file
 
 SAMPLE = "tiny-intent"
+HEADS_FILE = "classification_heads.safetensors"
 
 
-def test_every_graph_refers_to_the_one_weights_file(bundles):
+def test_every_graph_refers_to_the_checkpoint_s_own_weight_files(bundles):
     for folder in bundles.values():
         opened = bundle.Bundle.open(folder)
         for graph in opened.manifest.graphs:
             parsed = graph_file.GraphFile.read(opened.path(graph.file))
-            assert {tensor.location for tensor in parsed.external.values()} == {"model.safetensors"}
+            files = {"model.safetensors"} | ({HEADS_FILE} if graph.outputs[0].name.startswith("score_") else set())
+            assert {tensor.location for tensor in parsed.external.values()} == files
             assert all(value.nbytes <= 1024 for value in parsed.inline.values() if value.dtype == np.float32)
 
 
@@ -60,8 +62,9 @@ def test_one_graph_of_each_target_keeps_scope_names_and_no_other_does(bundles):
             assert has_scopes == (graph.sequence in (None, 64)), graph.id
 
 
-def test_an_early_exit_holds_no_later_layer(bundles):
-    opened = bundle.Bundle.open(bundles["tiny-embedding"])
+@pytest.mark.parametrize("name", ["tiny-embedding", "tiny-reranker"])
+def test_an_early_exit_holds_no_later_layer(bundles, name):
+    opened = bundle.Bundle.open(bundles[name])
     exits = {graph.exit_layer: graph for graph in opened.manifest.graphs if graph.sequence is None}
 
     assert sorted(exits) == [2, 4, 6]
@@ -69,6 +72,33 @@ def test_an_early_exit_holds_no_later_layer(bundles):
         parsed = graph_file.GraphFile.read(opened.path(graph.file))
         names = [name for name in (*parsed.external, *parsed.inline) if "layers." in name]
         assert {int(name.split("layers.")[1].split(".")[0]) for name in names} == set(range(layer))
+
+
+def test_a_reranker_s_exit_holds_its_own_scorers_and_the_final_norm(bundles):
+    opened = bundle.Bundle.open(bundles["tiny-reranker"])
+
+    for graph in opened.manifest.graphs:
+        parsed = graph_file.GraphFile.read(opened.path(graph.file))
+        names = [*parsed.external, *parsed.inline]
+        assert {name.split("_")[1] for name in names if name.startswith("heads.")} == {str(graph.exit_layer)}
+        assert "final_norm.weight" in names
+        assert [spec.name for spec in graph.outputs] == [f"score_l{graph.exit_layer}_d{size}" for size in (96, 64, 32)]
+        assert {spec.shape for spec in graph.outputs} == {(graph.batch or "batch",)}
+
+
+def test_the_exits_of_a_reranker_share_two_head_traces(checkpoints, traces):
+    source = checkpoint.Checkpoint.read(checkpoints["tiny-reranker"])
+    made = trace.TraceCache(dict(traces.traces))
+    before = set(made.traces)
+
+    found = {layer: made.head(source, layer) for layer in source.head.decoder.exits}
+
+    assert len(set(made.traces) - before) <= 2
+    assert {
+        layer: {name.split("_")[1] for name in head.weights if "_" in name and "norm" not in name}
+        for layer, head in found.items()
+    } == {layer: {str(layer)} for layer in found}
+    assert ["final_norm.weight" in found[layer].weights for layer in (2, 4, 6)] == [True, True, False]
 
 
 def test_models_of_one_encoder_share_its_trace(checkpoints, traces, monkeypatch):
@@ -137,6 +167,7 @@ def test_buckets_beyond_the_heads_limit_are_left_out(checkpoints):
         (lambda folder: set_config(folder, rope_scaling={"type": "yarn"}), "yarn"),
         (lambda folder: set_config(folder, surprise=1), "surprise"),
         (lambda folder: halve(folder / "model.safetensors"), "BF16"),
+        (lambda folder: make_reranker(folder), r"1 are not a scorer's \(scorer\.weight.*heads\.layer_6_dim_96\.dense"),
     ],
 )
 def test_a_checkpoint_that_cannot_be_exported_says_why(tmp_path, checkpoints, damage: Callable, message):
@@ -175,3 +206,11 @@ def halve(path: Path) -> None:
     from safetensors.torch import load_file, save_file
 
     save_file({name: value.to(torch.bfloat16) for name, value in load_file(path).items()}, path)
+
+
+def make_reranker(folder: Path) -> None:
+    """Put a heads file of another layout beside an encoder."""
+    from safetensors.numpy import save_file
+
+    set_config(folder, architectures=["ModernBertModel"])
+    save_file({"scorer.weight": np.zeros((1, 96), np.float32)}, folder / HEADS_FILE)

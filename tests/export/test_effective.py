@@ -12,7 +12,10 @@ from vela.export import effective, forms, reference
 from vela.graphs import errors
 from vela.verify import checkpoint
 
-SAMPLES = ("tiny-intent", "tiny-guard", "tiny-multilabel", "tiny-pii", "tiny-grounded", "tiny-embedding")
+SAMPLES = (
+    *("tiny-intent", "tiny-guard", "tiny-multilabel", "tiny-pii"),
+    *("tiny-grounded", "tiny-embedding", "tiny-reranker"),
+)
 
 
 @pytest.fixture(scope="module")

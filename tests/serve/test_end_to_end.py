@@ -161,6 +161,40 @@ def test_an_embedding_is_the_graphs_vector_at_unit_length(client: TestClient, bu
             assert found == pytest.approx(raw / np.linalg.norm(raw), abs=1e-7)
 
 
+DOCUMENTS = ("I lost my card", "Where can I change money?", "my new card is not here yet", "😀", "x " * 90)
+
+
+def test_documents_are_ranked_by_the_scorer_that_was_asked_for(client: TestClient, bundles: dict[str, Path]) -> None:
+    opened = opened_bundles.Bundle.open(bundles["tiny-reranker"])
+    decoder = opened.manifest.head().decoder
+    assert isinstance(decoder, heads.RerankDecoder)
+    tokenizer = tokenization.Tokenizer.from_bundle(opened)
+    ids = [content.ids for content in tokenizer.encode([TEXTS[0], *DOCUMENTS], with_offsets=False)]
+    framed = [np.array([tokenizer.frame_pair(ids[0], document).ids]) for document in ids[1:]]
+    files = {graph.exit_layer: graph for graph in opened.manifest.graphs if graph.sequence is None}
+
+    for layer, size in itertools.product((None, *decoder.exits), (None, *decoder.dimensions)):
+        graph = files[layer or decoder.exits[-1]]
+        session = engine.Session.open(opened.path(graph.file), graph, device.CPU)
+        name = f"score_l{graph.exit_layer}_d{size or decoder.dimensions[0]}"
+        logits = [
+            float(session.run({"input_ids": row, "attention_mask": np.ones_like(row)})[name][0]) for row in framed
+        ]
+        body = {"model": "tiny-reranker", "query": TEXTS[0], "documents": DOCUMENTS, "layer": layer, "dimensions": size}
+        found = client.post("/v1/rerank", json={key: value for key, value in body.items() if value is not None}).json()
+
+        assert [result["index"] for result in found["results"]] == sorted(range(5), key=lambda place: -logits[place])
+        assert [result["logit"] for result in found["results"]] == pytest.approx(sorted(logits, reverse=True), abs=1e-6)
+
+
+@pytest.mark.parametrize("wrong", [{"layer": 3}, {"dimensions": 48}, {"layer": 2, "dimensions": 95}])
+def test_a_scorer_that_the_model_does_not_have_is_refused(client: TestClient, wrong: dict[str, int]) -> None:
+    response = client.post("/v1/rerank", json={"model": "tiny-reranker", "query": "q", "documents": ["d"]} | wrong)
+
+    assert response.status_code == 400
+    assert "score_l2_d32" in response.json()["error"]["message"]
+
+
 def test_every_sample_is_ready_and_bound_to_its_bundle(client: TestClient, bundles: dict[str, Path]) -> None:
     cards = {card["id"]: card for card in client.get("/v1/models").json()["data"]}
 

@@ -57,11 +57,13 @@ def export(traces: trace.TraceCache) -> Callable[..., Path]:
 
 @pytest.fixture
 def judge_folder(checkpoints: dict[str, Path]) -> Callable[..., list[record.Record]]:
-    """Judge a bundle against the sample's checkpoint, without inference unless asked for."""
+    """Judge a bundle against a sample's checkpoint, without inference unless asked for."""
 
-    def run(folder: Path, *, with_inference: bool = False, graph: str = "") -> list[record.Record]:
+    def run(
+        folder: Path, *, with_inference: bool = False, graph: str = "", sample: str = SAMPLE
+    ) -> list[record.Record]:
         options = gate.GateOptions(max_tokens=64, is_fail_fast=not with_inference, graph_ids=(graph,) if graph else ())
-        return verification.verify_folder(folder, checkpoints[SAMPLE], options, lambda _: None)
+        return verification.verify_folder(folder, checkpoints[sample], options, lambda _: None)
 
     return run
 

@@ -143,3 +143,16 @@ def test_user_rows_are_judged_as_well(tmp_path):
 
     assert corpus.texts[-1] == rows.TextRow("mine-1", "hello")
     assert corpus.sha256 != rows.read_corpus().sha256
+
+
+def test_rerankers_get_every_document_under_its_query_and_long_documents_of_each_length(tokenizer):
+    head = heads.Head("default", "pair", heads.RerankDecoder((4,), (8,)), 512, "reject")
+    corpus = rows.read_corpus()
+
+    made = cases.make_cases(head, tokenizer, corpus, half_window=16, max_tokens=512)
+
+    documents = {row.id: len(row.documents) for row in corpus.pairs}
+    counts = {row_id: sum(case.query == row_id for case in made) for row_id in documents}
+    assert counts == documents
+    assert {64, 65, 128, 129, 512} <= {case.tokens for case in made if case.query == "made"}
+    assert all(case.tokens == int(case.id.removeprefix("made-")) for case in made if case.query == "made")

@@ -120,3 +120,24 @@ def test_another_shape_is_refused_before_any_number_is_compared():
 def test_another_output_name_is_refused():
     with pytest.raises(errors.ShapeMismatch):
         compare.compare_answers(SEQUENCE, CASE, {"scores": np.zeros(2)}, {"logits": np.zeros(2)}, "none")
+
+
+def test_a_pair_s_logits_are_compared_with_their_sigmoid_and_decide_nothing_alone():
+    head = head_of(heads.RerankDecoder((4,), (2, 1)))
+    actual = {"score_l4_d2": np.float32(np.log(3.0)), "score_l4_d1": np.float32(1.0)}
+    expected = {"score_l2_d2": np.array(7.0), "score_l4_d2": np.array(0.0), "score_l4_d1": np.array(1.0)}
+
+    found = compare.compare_answers(head, CASE, actual, expected, "none")
+
+    assert found.probability == pytest.approx([0.25, 0.0], abs=1e-7)  # sigmoid(ln 3) = 3/4, sigmoid(0) = 1/2
+    assert found.logit == pytest.approx([np.log(3.0), 0.0], abs=1e-6)
+    assert (found.agrees, found.margin) == (True, float("inf"))
+    assert [(score.output, score.expected) for score in found.scores] == [("score_l4_d2", 0.0), ("score_l4_d1", 1.0)]
+
+
+def test_one_score_of_several_that_is_not_finite_is_refused():
+    head = head_of(heads.RerankDecoder((4,), (2, 1)))
+    expected = {"score_l4_d2": np.array(0.0), "score_l4_d1": np.array(1.0)}
+
+    with pytest.raises(errors.NotFinite, match="score_l4_d1"):
+        compare.compare_answers(head, CASE, expected | {"score_l4_d1": np.float32("nan")}, expected, "none")

@@ -23,25 +23,29 @@ def check_contract(
     _compare(graph, "inputs", graph.inputs, contract.graph_inputs(batch, sequence))
     if not 0 < entry.exit_layer <= layers:
         raise _broken(graph, f"an exit after layer {entry.exit_layer}", f"1 to {layers}")
-    name, shape = expected_output(head, entry.exit_layer, hidden_size, batch, sequence)
-    _compare(graph, "outputs", graph.outputs, (contract.TensorSpec(name, "float32", shape),))
+    outputs = expected_outputs(head, entry.exit_layer, hidden_size, batch, sequence)
+    _compare(graph, "outputs", graph.outputs, outputs)
     if (entry.inputs, entry.outputs, entry.opset) != (graph.inputs, graph.outputs, graph.opset):
         raise _broken(graph, "inputs, outputs or an opset that its manifest entry does not name", f"{entry.inputs}")
-    return f"{contract.INPUT_IDS} and {contract.ATTENTION_MASK} in, {name} {shape} out"
+    return f"{contract.INPUT_IDS} and {contract.ATTENTION_MASK} in, {_show(outputs)} out"
 
 
-def expected_output(
+def expected_outputs(
     head: heads.Head, exit_layer: int, hidden_size: int, batch: int | str, sequence: int | str
-) -> tuple[str, tuple[int | str, ...]]:
-    """Give the name and shape of a head's output: (B, C), (B, T, C) or (B, H)."""
+) -> tuple[contract.TensorSpec, ...]:
+    """Give a head's outputs at an exit: (B, C), (B, T, C) or (B, H), or a reranker's (B,) for each dimension."""
     labels = len(heads.labels_of(head.decoder))
-    match head.kind:
-        case "token":
-            return contract.LOGITS, (batch, sequence, labels)
-        case "embedding":
-            return contract.embedding_output(exit_layer), (batch, hidden_size)
+    outputs: dict[str, tuple[int | str, ...]]
+    match head.decoder:
+        case heads.BioDecoder() | heads.GroundedDecoder():
+            outputs = {contract.LOGITS: (batch, sequence, labels)}
+        case heads.EmbeddingDecoder():
+            outputs = {contract.embedding_output(exit_layer): (batch, hidden_size)}
+        case heads.RerankDecoder(dimensions=dimensions):
+            outputs = {contract.score_output(exit_layer, dimension): (batch,) for dimension in dimensions}
         case _:
-            return contract.LOGITS, (batch, labels)
+            outputs = {contract.LOGITS: (batch, labels)}
+    return tuple(contract.TensorSpec(name, "float32", shape) for name, shape in outputs.items())
 
 
 def check_proto(graph: graph_file.GraphFile) -> str:

@@ -14,7 +14,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from vela.graphs import errors, manifest
+from vela.graphs import errors, heads, manifest, scorers
 from vela.verify import architecture, graph_file
 
 LAYER_PATTERN = re.compile(r"(?:^|\.)layers\.(\d+)\.")
@@ -46,14 +46,19 @@ class StoredWeights:
         return cls(by_place, by_content)
 
 
-def needed_weights(names: Collection[str], exit_layer: int, layers: int) -> set[str]:
-    """Give the tensors that a graph with this exit uses: an early exit leaves out later layers and the final norm."""
-    if exit_layer == layers:
-        return set(names)
+def needed_weights(names: Collection[str], decoder: heads.Decoder, exit_layer: int, layers: int) -> set[str]:
+    """Give the tensors that a graph with this exit uses.
+
+    An early exit leaves out later layers; an embedder's leaves out the final norm too, and a reranker's does not. A
+    reranker's graph holds the scorers of its own exit, and of no other.
+    """
+    is_reranker = isinstance(decoder, heads.RerankDecoder)
     found = set()
     for name in names:
         match = LAYER_PATTERN.search(name)
-        if not (match and int(match.group(1)) >= exit_layer) and "final_norm" not in name:
+        is_later = match is not None and int(match.group(1)) >= exit_layer
+        is_left_out = "final_norm" in name and exit_layer < layers and not is_reranker
+        if not is_later and not is_left_out and not (is_reranker and scorers.is_of_another_exit(name, exit_layer)):
             found.add(name)
     return found
 
@@ -63,6 +68,7 @@ def check_weights(
     bundle_weights: StoredWeights,
     checkpoint_weights: StoredWeights,
     reading: architecture.Architecture,
+    decoder: heads.Decoder,
     exit_layer: int,
 ) -> str:
     """Check that a graph holds exactly the checkpoint's weights.
@@ -72,14 +78,15 @@ def check_weights(
         bundle_weights: What lies beside it, as it is now.
         checkpoint_weights: What the reference checkpoint holds.
         reading: Its architecture, from which tables are recomputed.
+        decoder: Of the head that it answers.
         exit_layer: Layers that the graph runs.
 
     Raises:
         GraphError: tensors are missing, foreign, misplaced or altered; the message counts and names them.
     """
     all_names = {name for names in checkpoint_weights.by_content.values() for name in names}
-    needed = needed_weights(all_names, exit_layer, len(reading.layer_types))
-    found, foreign = _external_matches(graph, bundle_weights, checkpoint_weights)
+    needed = needed_weights(all_names, decoder, exit_layer, len(reading.layer_types))
+    found, foreign = _external_matches(graph, bundle_weights, checkpoint_weights, needed)
     inline_found, unknown = _inline_matches(graph, checkpoint_weights)
     found |= inline_found
     foreign += [_describe_table(name, value) for name, value in unknown.items() if not _is_table(value, reading)]
@@ -96,7 +103,10 @@ def check_weights(
 
 
 def _external_matches(
-    graph: graph_file.GraphFile, bundle_weights: StoredWeights, checkpoint_weights: StoredWeights
+    graph: graph_file.GraphFile,
+    bundle_weights: StoredWeights,
+    checkpoint_weights: StoredWeights,
+    needed: Collection[str],
 ) -> tuple[set[str], list[str]]:
     found: set[str] = set()
     foreign = []
@@ -109,27 +119,29 @@ def _external_matches(
             )
         elif stored.shape != external.shape or stored.sha256 not in checkpoint_weights.by_content:
             foreign.append(name)
+        elif not (names := set(checkpoint_weights.by_content[stored.sha256])) & set(needed):
+            foreign.append(f"{name} (holds {min(names)}, which this exit does not use)")
         else:
-            found |= set(checkpoint_weights.by_content[stored.sha256])
+            found |= names
     return found, foreign
 
 
 def _inline_matches(
     graph: graph_file.GraphFile, checkpoint_weights: StoredWeights
 ) -> tuple[set[str], dict[str, NDArray[Any]]]:
-    """Match inline float tensors of more than one element; the rest is shape arithmetic and scalars."""
+    """Match inline float tensors; one of a single element may be a scalar of the arithmetic, and is never unknown."""
     found: set[str] = set()
     unknown = {}
     for name, value in graph.inline.items():
-        if value.dtype != np.float32 or value.size <= 1:
+        if value.dtype != np.float32:
             continue
         names = checkpoint_weights.by_content.get(graph_file.sha256_of_array(value))
         if names is None and value.ndim == 2:
             names = checkpoint_weights.by_content.get(graph_file.sha256_of_array(value.T))
-        if names is None:
-            unknown[name] = value
-        else:
+        if names is not None:
             found |= set(names)
+        elif value.size > 1:
+            unknown[name] = value
     return found, unknown
 
 
