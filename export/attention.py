@@ -4,6 +4,9 @@
 MIGraphX's provider answers more than ten of those by putting the whole graph on the CPU. Its mask is built from the
 two facts that the graph needs, the padding and the window, so that no bookkeeping for caches is traced.
 Source: measured on MIGraphX's own parser; reference note on ONNX Runtime, section 0.
+
+`vela_ort` leaves one symbolic node for each layer's attention, which passes/expand_attention.py replaces: how to cut
+a sequence into blocks depends on its length, which a trace does not know and ONNX's shape arithmetic does.
 """
 
 from typing import Any
@@ -12,6 +15,9 @@ import torch
 from transformers import AttentionInterface, AttentionMaskInterface
 
 PORTABLE = "vela_portable"
+ORT = "vela_ort"
+SYMBOLIC_DOMAIN = "vela"
+LOCAL, GLOBAL = "LocalAttention", "GlobalAttention"
 
 
 def portable_attention(
@@ -75,7 +81,55 @@ def portable_mask(
     return torch.where(seen, torch.zeros((), dtype=dtype, device=device), torch.finfo(dtype).min)
 
 
+def ort_attention(
+    module: torch.nn.Module,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attention_mask: torch.Tensor,
+    scaling: float,
+    sliding_window: int | None = None,
+    **_: Any,
+) -> tuple[torch.Tensor, None]:
+    """Leave a symbolic node with what attention depends on; the shapes are those of `portable_attention`.
+
+    Args:
+        module: The attention layer; unused, part of Transformers' interface.
+        query: (B, A, T, D) float32, rotated; `key` and `value` likewise.
+        key: See `query`.
+        value: See `query`.
+        attention_mask: (B, T) bool, true at tokens.
+        scaling: Factor on the scores.
+        sliding_window: Half-window plus one, as Transformers keeps it; None on full layers.
+
+    Returns:
+        (B, T, A, D) float32, and no weights.
+    """
+    rows, heads, tokens, width = query.shape
+    kind, attributes = GLOBAL, {"scale": scaling, "heads": heads, "width": width}
+    if sliding_window is not None:
+        kind, attributes = LOCAL, attributes | {"half_window": sliding_window - 1}
+    output = torch.onnx.ops.symbolic(
+        f"{SYMBOLIC_DOMAIN}::{kind}",
+        (query, key, value, attention_mask),
+        attributes,
+        dtype=query.dtype,
+        shape=(rows, tokens, heads, width),
+        version=1,
+    )
+    return output.to(query.device), None  # torch makes it on the CPU, and weightless tensors lie nowhere
+
+
+def ort_mask(*, attention_mask: torch.Tensor | None, **_: Any) -> torch.Tensor:
+    """Pass the padding on as it is, (B, T) bool: the window is the business of the layer."""
+    if attention_mask is None:
+        raise ValueError("a graph for ONNX Runtime is traced with attention_mask; a pass takes it out again")
+    return attention_mask
+
+
 def register() -> None:
     """Register the functions; doing it twice changes nothing."""
     AttentionInterface.register(PORTABLE, portable_attention)
     AttentionMaskInterface.register(PORTABLE, portable_mask)
+    AttentionInterface.register(ORT, ort_attention)
+    AttentionMaskInterface.register(ORT, ort_mask)

@@ -14,7 +14,7 @@ from pathlib import Path
 import onnx_ir as ir
 
 from vela.export import effective, trace
-from vela.export.passes import bind_weights, fix_shape, join_head, remove_unused, strip_metadata
+from vela.export.passes import bind_weights, drop_mask, fix_shape, join_head, remove_unused, strip_metadata
 from vela.graphs import bundle, contract, digests, errors, heads, manifest
 from vela.serve import tokenization
 from vela.verify import checkpoint, graph_file
@@ -56,7 +56,7 @@ class ExportPlan:
 
 @dataclass(frozen=True, slots=True)
 class GraphPlan:
-    """One graph of a bundle: its id, target, exit and shape; None is dynamic."""
+    """One graph of a bundle: its id, target, exit and shape (None is dynamic), and whether it looks at padding."""
 
     id: str
     file: str
@@ -65,6 +65,7 @@ class GraphPlan:
     batch: int | None
     sequence: int | None
     keeps_scopes: bool
+    takes_mask: bool = True
 
 
 def export_bundle(
@@ -96,14 +97,11 @@ def export_bundle(
     staging = out.with_name(f".{out.name}.partial")
     shutil.rmtree(staging, ignore_errors=True)
     staging.mkdir(parents=True)
-    progress(f"{plan.name}: tracing")
-    encoder = traces.encoder(source)
     listing = _link_checkpoint(source, staging)
     graphs = []
     for graph_plan in plan_graphs(source, plan):
         progress(f"{plan.name}: {graph_plan.id}")
-        traced = (encoder, traces.head(source, graph_plan.exit_layer))
-        graphs.append(_write_graph(source, traced, graph_plan, staging, plan.storage))
+        graphs.append(_write_graph(source, traces, graph_plan, staging, plan.storage))
     content = _manifest(source, plan, listing, tuple(graphs)).sealed()
     (staging / contract.MANIFEST_FILE).write_bytes(manifest.encode_manifest(content))
     os.replace(staging, out)
@@ -111,15 +109,16 @@ def export_bundle(
 
 
 def plan_graphs(source: checkpoint.Checkpoint, plan: ExportPlan) -> list[GraphPlan]:
-    """List the graphs of a bundle: for each exit the dynamic one, then one for each batch and bucket."""
+    """List the graphs of a bundle: for each exit the two dynamic ones, then one for each batch and bucket."""
     layers = len(source.architecture.layer_types)
     decoder = source.head.decoder
     exits = decoder.exits if isinstance(decoder, heads.EmbeddingDecoder | heads.RerankDecoder) else (layers,)
     plans = []
     for layer in sorted(exits, reverse=True):
         suffix = "" if layer == layers else f"-l{layer}"
-        name = contract.DYNAMIC_GRAPH_FILE.removesuffix(".onnx") + suffix
-        plans.append(GraphPlan(name, f"{name}.onnx", "ort", layer, None, None, keeps_scopes=True))
+        for file, takes_mask in ((contract.DYNAMIC_GRAPH_FILE, True), (contract.UNPADDED_GRAPH_FILE, False)):
+            name = file.removesuffix(".onnx") + suffix
+            plans.append(GraphPlan(name, f"{name}.onnx", "ort", layer, None, None, takes_mask, takes_mask))
         fixed = [(batch, size) for batch in plan.batches for size in plan.buckets if size <= source.head.max_tokens]
         for index, (batch, size) in enumerate(fixed):
             name = f"portable{suffix}-b{batch}-s{size}"
@@ -148,16 +147,36 @@ def _link_checkpoint(source: checkpoint.Checkpoint, staging: Path) -> dict[str, 
 
 def _write_graph(
     source: checkpoint.Checkpoint,
-    traced: tuple[trace.Trace, trace.Trace],
+    traces: trace.TraceCache,
     plan: GraphPlan,
     folder: Path,
     storage: contract.WeightStorage,
 ) -> manifest.Graph:
-    encoder, head = traced
+    model, external = build_graph(source, traces, plan, folder, storage)
+    ir.save(model, folder / plan.file)
+    return _describe(folder / plan.file, plan, storage, source.head.name, external)
+
+
+def build_graph(
+    source: checkpoint.Checkpoint,
+    traces: trace.TraceCache,
+    plan: GraphPlan,
+    folder: Path,
+    storage: contract.WeightStorage = "reference",
+) -> tuple[ir.Model, dict[str, str]]:
+    """Build one graph whose weights lie in `folder`.
+
+    Returns:
+        The graph, and for its external initializers the tensors of the checkpoint that they refer to.
+    """
+    encoder = traces.encoder(source, plan.target, takes_mask=plan.takes_mask)
+    head = traces.head(source, plan.exit_layer)
     model = encoder.model.clone()
     hidden = trace.hidden_output(plan.exit_layer)
     outputs = _outputs(source, plan)
     join_head.join_head(model, head.model.clone(), hidden, head.weights, [spec.name for spec in outputs])
+    if not plan.takes_mask:
+        drop_mask.drop_mask(model)
     remove_unused.remove_unused(model)
     if plan.batch is not None and plan.sequence is not None:
         fix_shape.fix_shape(model, plan.batch, plan.sequence)
@@ -166,8 +185,7 @@ def _write_graph(
     external = bind_weights.bind_weights(model, (*encoder.weights, *head.weights), weights)
     _declare_contract(model, outputs, plan)
     strip_metadata.strip_metadata(model, keep_scopes=plan.keeps_scopes)
-    ir.save(model, folder / plan.file)
-    return _describe(folder / plan.file, plan, storage, source.head.name, external)
+    return model, external
 
 
 def _outputs(source: checkpoint.Checkpoint, plan: GraphPlan) -> tuple[contract.TensorSpec, ...]:
@@ -180,7 +198,8 @@ def _outputs(source: checkpoint.Checkpoint, plan: GraphPlan) -> tuple[contract.T
 def _declare_contract(model: ir.Model, outputs: Sequence[contract.TensorSpec], plan: GraphPlan) -> None:
     """Write the contract's dimensions onto inputs and outputs, and who made the graph."""
     batch, sequence = plan.batch or contract.BATCH, plan.sequence or contract.SEQUENCE
-    for value, spec in zip(model.graph.inputs, contract.graph_inputs(batch, sequence), strict=True):
+    specs = contract.graph_inputs(batch, sequence, takes_mask=plan.takes_mask)
+    for value, spec in zip(model.graph.inputs, specs, strict=True):
         value.name, value.shape = spec.name, ir.Shape(spec.shape)
     for value, spec in zip(model.graph.outputs, outputs, strict=True):
         value.name, value.dtype, value.shape = spec.name, ir.DataType.FLOAT, ir.Shape(spec.shape)

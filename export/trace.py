@@ -20,7 +20,7 @@ from torch import nn
 from transformers import AutoConfig, ModernBertConfig
 
 from vela.export import attention, forms
-from vela.export.passes import simplify
+from vela.export.passes import expand_attention, fuse_operators, simplify
 from vela.graphs import contract, heads, scorers
 from vela.verify import checkpoint
 
@@ -54,11 +54,24 @@ class TraceCache:
 
     traces: dict[str, Trace] = field(default_factory=dict)
 
-    def encoder(self, source: checkpoint.Checkpoint) -> Trace:
-        """Give the encoder trace for a checkpoint; outputs are `hidden_l1` to `hidden_l<L>`."""
+    def encoder(
+        self, source: checkpoint.Checkpoint, target: contract.Target = "portable", *, takes_mask: bool = True
+    ) -> Trace:
+        """Give the encoder trace for a checkpoint and a target; outputs are `hidden_l1` to `hidden_l<L>`.
+
+        Without a mask, `attention_mask` is an input still and nothing uses it, so that a head can be joined.
+        """
         facts = {name: value for name, value in asdict(source.architecture).items() if name not in HEAD_FACTS}
         facts["thetas"] = None
-        return self._get(["encoder", source.max_positions, facts], lambda: trace_encoder(source))
+        key = ["encoder", source.max_positions, facts]
+        implementation = attention.PORTABLE if target == "portable" else attention.ORT
+
+        def make() -> Trace:
+            return self._get([*key, implementation], lambda: trace_encoder(source, implementation))
+
+        if target == "portable":
+            return make()
+        return self._get([*key, target, takes_mask], lambda: _expanded(make(), takes_mask=takes_mask))
 
     def head(self, source: checkpoint.Checkpoint, exit_layer: int) -> Trace:
         """Give the head trace for a checkpoint's exit; its inputs are `hidden` and `attention_mask`."""
@@ -85,14 +98,27 @@ def hidden_output(layer: int) -> str:
     return f"hidden_l{layer}"
 
 
-def trace_encoder(source: checkpoint.Checkpoint) -> Trace:
-    """Trace a checkpoint's encoder with portable attention at the contract's opset."""
-    attention.register()
+def trace_encoder(source: checkpoint.Checkpoint, implementation: str) -> Trace:
+    """Trace a checkpoint's encoder at the contract's opset, with one of the attentions that Vela registers."""
     ids = torch.zeros((EXAMPLE_BATCH, EXAMPLE_SEQUENCE), dtype=torch.int64, device="meta")
     example = {contract.INPUT_IDS: ids, contract.ATTENTION_MASK: torch.ones_like(ids)}
     outputs = [hidden_output(layer + 1) for layer in range(len(source.architecture.layer_types))]
-    encoder = forms.build_encoder(tracing_config(source))
-    return _trace(encoder, example, outputs, source.max_positions, prefix="model.")
+    config = tracing_config(source)
+    config._attn_implementation = implementation
+    trace = _trace(forms.build_encoder(config), example, outputs, source.max_positions, prefix="model.")
+    if implementation == attention.PORTABLE:
+        simplify.simplify_trace(trace.model)
+    return trace
+
+
+def _expanded(symbolic: Trace, *, takes_mask: bool) -> Trace:
+    """Give a `vela_ort` trace in operators of ONNX Runtime, the symbolic one left as it is."""
+    model = symbolic.model.clone()
+    expand_attention.expand_attention(model, takes_mask=takes_mask)
+    simplify.simplify_trace(model)
+    fuse_operators.fuse_operators(model)
+    simplify.fold_shapes(model, 0)
+    return Trace(model, symbolic.weights)
 
 
 def trace_head(source: checkpoint.Checkpoint, *, is_early: bool) -> Trace:
@@ -105,7 +131,9 @@ def trace_head(source: checkpoint.Checkpoint, *, is_early: bool) -> Trace:
         contract.ATTENTION_MASK: torch.ones(shape, dtype=torch.int64, device="meta"),
     }
     form, outputs = forms.build_head(config, source.head, is_early=is_early)
-    return _trace(form, example, outputs, source.max_positions, prefix="")
+    trace = _trace(form, example, outputs, source.max_positions, prefix="")
+    simplify.simplify_trace(trace.model)
+    return trace
 
 
 def _at_exit(traced: Trace, exit_layer: int) -> Trace:
@@ -120,6 +148,7 @@ def tracing_config(source: checkpoint.Checkpoint) -> ModernBertConfig:
     """Read the checkpoint's config for tracing: Vela's attention, the traced label count."""
     with _quiet():
         config = AutoConfig.from_pretrained(source.folder)
+    attention.register()
     config._attn_implementation = attention.PORTABLE
     config.num_labels = TRACED_LABELS
     return config
@@ -146,7 +175,6 @@ def _trace(
         if exported is None:
             raise RuntimeError("torch.onnx.export returned nothing")
         weights = _weights_as_inputs(exported.model, parameters, prefix)
-        simplify.simplify_trace(exported.model)
     return Trace(exported.model, weights)
 
 

@@ -17,6 +17,7 @@ SEQUENCE = "sequence"
 
 WEIGHTS_FILE = "model.safetensors"
 DYNAMIC_GRAPH_FILE = "model.onnx"  # the name that optimum and Text Embeddings Inference look for
+UNPADDED_GRAPH_FILE = "model-unpadded.onnx"  # takes input_ids only, so rows without padding only
 MANIFEST_FILE = "manifest.json"
 RECORDS_FOLDER = "verification"
 REPORT_FILE = "report.html"
@@ -64,6 +65,7 @@ def score_output(layer: int, dimension: int) -> str:
     return f"score_l{layer}_d{dimension}"
 
 
-def graph_inputs(batch: int | str, sequence: int | str) -> tuple[TensorSpec, ...]:
-    """Give the inputs of every published graph that consumes a mask: two int64 tensors of (batch, sequence)."""
-    return tuple(TensorSpec(name, "int64", (batch, sequence)) for name in (INPUT_IDS, ATTENTION_MASK))
+def graph_inputs(batch: int | str, sequence: int | str, *, takes_mask: bool = True) -> tuple[TensorSpec, ...]:
+    """Give the inputs of a graph, int64 (batch, sequence): ids, and a mask unless it is for rows without padding."""
+    names = (INPUT_IDS, ATTENTION_MASK) if takes_mask else (INPUT_IDS,)
+    return tuple(TensorSpec(name, "int64", (batch, sequence)) for name in names)

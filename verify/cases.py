@@ -135,6 +135,8 @@ def plan_runs(
     if graph.sequence is None:
         probes = pick_probes(cases)
         alone = [Run(case) for case in cases]
+        if not graph.takes_mask:
+            return alone + _equal_rows(probes, cases)
         padded = [Run(case, pad_to=case.tokens + 2 * half_window + 3) for case in probes]
         batched = [Run(case, companions=(probes[index - 1], probes[index - 2])) for index, case in enumerate(probes)]
         return alone + padded + batched
@@ -152,6 +154,15 @@ def plan_runs(
         Run(case, companions=tuple(chosen[(index + step) % len(chosen)] for step in range(1, others + 1)))
         for index, case in enumerate(chosen)
     ]
+
+
+def _equal_rows(probes: Sequence[Case], cases: Sequence[Case]) -> list[Run]:
+    """Batch each probe with up to two other cases of its own length: what a graph without a mask can be fed."""
+    by_length: dict[int, list[Case]] = {}
+    for case in cases:
+        by_length.setdefault(case.tokens, []).append(case)
+    groups = [(probe, [case for case in by_length[probe.tokens] if case != probe][:2]) for probe in probes]
+    return [Run(probe, companions=tuple(others)) for probe, others in groups if others]
 
 
 def pick_probes(cases: Sequence[Case], count: int = PROBE_COUNT) -> list[Case]:

@@ -59,7 +59,7 @@ def test_one_graph_of_each_target_keeps_scope_names_and_no_other_does(bundles):
         for graph in opened.manifest.graphs:
             proto = onnx.load(opened.path(graph.file), load_external_data=False)
             has_scopes = any(node.metadata_props for node in proto.graph.node)
-            assert has_scopes == (graph.sequence in (None, 64)), graph.id
+            assert has_scopes == (graph.sequence == 64 or (graph.sequence is None and graph.takes_mask)), graph.id
 
 
 @pytest.mark.parametrize("name", ["tiny-embedding", "tiny-reranker"])
@@ -68,6 +68,7 @@ def test_an_early_exit_holds_no_later_layer(bundles, name):
     exits = {graph.exit_layer: graph for graph in opened.manifest.graphs if graph.sequence is None}
 
     assert sorted(exits) == [2, 4, 6]
+    assert [graph.takes_mask for graph in opened.manifest.graphs if graph.sequence is None] == [True, False] * 3
     for layer, graph in exits.items():
         parsed = graph_file.GraphFile.read(opened.path(graph.file))
         names = [name for name in (*parsed.external, *parsed.inline) if "layers." in name]
@@ -101,14 +102,24 @@ def test_the_exits_of_a_reranker_share_two_head_traces(checkpoints, traces):
     assert ["final_norm.weight" in found[layer].weights for layer in (2, 4, 6)] == [True, True, False]
 
 
+def test_dynamic_graphs_build_no_table_of_all_pairs_and_hold_no_node_of_the_trace(bundles):
+    for file in ("model.onnx", "model-unpadded.onnx"):
+        nodes = onnx.load(bundles[SAMPLE] / file, load_external_data=False).graph.node
+        assert {node.domain for node in nodes} == {"", "com.microsoft"}
+        used = {node.op_type for node in nodes if node.domain}
+        assert used == {"FusedMatMul", "Gelu", "MultiHeadAttention", "RotaryEmbedding"}
+        assert not {"Erf", "Neg"} & {node.op_type for node in nodes if "head/" not in node.name}  # nothing left unfused
+        assert all(len(node.input) == 3 for node in nodes if node.op_type == "MultiHeadAttention")  # no mask, no bias
+
+
 def test_models_of_one_encoder_share_its_trace(checkpoints, traces, monkeypatch):
-    monkeypatch.setattr(trace, "trace_encoder", lambda source: pytest.fail("traced again"))
+    monkeypatch.setattr(trace, "trace_encoder", lambda *_: pytest.fail("traced again"))
     made = trace.TraceCache(traces.traces) if traces.traces else None
     if made is None:
         monkeypatch.undo()
         made = traces
         made.encoder(checkpoint.Checkpoint.read(checkpoints[SAMPLE]))
-        monkeypatch.setattr(trace, "trace_encoder", lambda source: pytest.fail("traced again"))
+        monkeypatch.setattr(trace, "trace_encoder", lambda *_: pytest.fail("traced again"))
 
     found = [made.encoder(checkpoint.Checkpoint.read(folder)) for folder in checkpoints.values()]
 

@@ -1,5 +1,6 @@
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from vela.graphs import contract, errors, heads, manifest
@@ -104,6 +105,20 @@ def test_a_dynamic_graph_is_asked_alone_padded_and_batched(made):
     assert sum(run.pad_to is None and not run.companions for run in runs) == len(made)
     assert any(run.pad_to is not None and run.pad_to - run.case.tokens > 32 for run in runs)
     assert any(len(run.companions) == 2 for run in runs)
+
+
+def test_a_graph_without_a_mask_is_asked_alone_and_in_batches_of_equal_length(made):
+    masked = graph(None, batch=None)
+    entry = msgspec.structs.replace(masked, inputs=contract.graph_inputs("batch", "sequence", takes_mask=False))
+
+    runs = cases.plan_runs(entry, [entry], made, half_window=16)
+
+    assert {run.case.id for run in runs if not run.companions} == {case.id for case in made}
+    assert all(run.pad_to is None for run in runs)
+    batched = [run for run in runs if run.companions]
+    assert batched
+    assert all({other.tokens for other in run.companions} == {run.case.tokens} for run in batched)
+    assert all(run.case not in run.companions for run in batched)
 
 
 def test_nothing_that_fits_is_an_error_and_not_an_empty_pass(tokenizer):

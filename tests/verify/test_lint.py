@@ -43,7 +43,7 @@ def test_an_operator_that_the_provider_does_not_take_is_named_with_its_rule(tmp_
         lint_file(path)
 
 
-@pytest.mark.parametrize("operator", ["MultiHeadAttention", "SkipLayerNormalization", "RotaryEmbedding", "Gelu"])
+@pytest.mark.parametrize("operator", ["MultiHeadAttention", "FusedMatMul", "RotaryEmbedding", "Gelu"])
 def test_operators_of_other_domains_are_refused_in_portable_graphs_and_taken_in_ort_graphs(tmp_path, operator):
     node = helper.make_node(operator, ["x"], ["y"], "planted", domain="com.microsoft")
     path = make_graph(tmp_path / "g.onnx", [node], domains=("com.microsoft",))
@@ -51,6 +51,23 @@ def test_operators_of_other_domains_are_refused_in_portable_graphs_and_taken_in_
     with pytest.raises(errors.GraphError, match=r"planted.*ai\.onnx only"):
         lint_file(path)
     assert lint_file(path, "ort")
+
+
+@pytest.mark.parametrize("operator", ["Attention", "GroupQueryAttention", "SkipLayerNormalization", "BiasGelu"])
+def test_an_operator_of_com_microsoft_that_export_does_not_write_is_refused_everywhere(tmp_path, operator):
+    node = helper.make_node(operator, ["x"], ["y"], "planted", domain="com.microsoft")
+    path = make_graph(tmp_path / "g.onnx", [node], domains=("com.microsoft",))
+
+    with pytest.raises(errors.GraphError, match=rf"planted.*{operator}.*of com\.microsoft only FusedMatMul"):
+        lint_file(path, "ort")
+
+
+@pytest.mark.parametrize("operator", ["IsNaN", "Loop", "NonZero", "RandomNormal"])
+def test_an_operator_that_no_text_encoder_needs_is_refused_in_ort_graphs_too(tmp_path, operator):
+    path = make_graph(tmp_path / "g.onnx", [helper.make_node(operator, ["x"], ["y"], "planted")])
+
+    with pytest.raises(errors.GraphError, match=rf"planted.*{operator}"):
+        lint_file(path, "ort")
 
 
 def test_an_unknown_domain_is_refused_everywhere(tmp_path):

@@ -1,0 +1,54 @@
+"""Which graphs may do without a mask: the dynamic `ort` ones that say so by their name, and no other."""
+
+from pathlib import Path
+
+import pytest
+from onnx import TensorProto, helper
+
+from vela.graphs import contract, errors, heads, manifest
+from vela.verify import graph_file
+from vela.verify.static import contract_check
+
+HEAD = heads.Head("default", "text", heads.SequenceDecoder(("no", "yes")), 512, "reject")
+
+
+def check(folder: Path, file: str, *, takes_mask: bool, target: str = "ort", batch: int | str = "batch") -> str:
+    """Write a graph with two or one inputs under a name, and check it with an entry that agrees with it."""
+    sequence = "sequence" if batch == "batch" else 8
+    specs = contract.graph_inputs(batch, sequence, takes_mask=takes_mask)
+    inputs = [helper.make_tensor_value_info(spec.name, TensorProto.INT64, spec.shape) for spec in specs]
+    output = helper.make_tensor_value_info("logits", TensorProto.FLOAT, (batch, 2))
+    nodes = [helper.make_node("Cast", ["input_ids"], ["logits"], "n", to=TensorProto.FLOAT)]
+    proto = helper.make_model(
+        helper.make_graph(nodes, "g", inputs, [output]), opset_imports=[helper.make_opsetid("", 18)], ir_version=10
+    )
+    (folder / file).write_bytes(proto.SerializeToString())
+    parsed = graph_file.GraphFile.read(folder / file)
+    name = file.removesuffix(".onnx")
+    entry = manifest.Graph(
+        name, file, "0" * 64, 1, target, "fp32", "reference", 18, "default", 4, parsed.inputs, parsed.outputs, {}, ()
+    )
+    return contract_check.check_contract(parsed, entry, HEAD, hidden_size=16, layers=4)
+
+
+@pytest.mark.parametrize("file", ["model-unpadded.onnx", "model-unpadded-l2.onnx"])
+def test_an_unpadded_graph_takes_ids_only(tmp_path, file):
+    assert check(tmp_path, file, takes_mask=False).startswith("input_ids in")
+
+
+def test_an_unpadded_graph_with_a_mask_is_refused(tmp_path):
+    with pytest.raises(errors.GraphError, match="attention_mask"):
+        check(tmp_path, "model-unpadded.onnx", takes_mask=True)
+
+
+@pytest.mark.parametrize("file", ["model.onnx", "model-l2.onnx"])
+def test_a_graph_that_loaders_feed_a_mask_takes_one(tmp_path, file):
+    assert check(tmp_path, file, takes_mask=True).startswith("input_ids and attention_mask in")
+    with pytest.raises(errors.GraphError, match="attention_mask"):
+        check(tmp_path, file, takes_mask=False)
+
+
+@pytest.mark.parametrize(("target", "batch"), [("portable", "batch"), ("ort", 1), ("portable", 1)])
+def test_no_fixed_or_portable_graph_does_without_a_mask(tmp_path, target, batch):
+    with pytest.raises(errors.GraphError, match="attention_mask"):
+        check(tmp_path, "model-unpadded.onnx", takes_mask=False, target=target, batch=batch)
