@@ -97,13 +97,11 @@ def export_bundle(
     shutil.rmtree(staging, ignore_errors=True)
     staging.mkdir(parents=True)
     progress(f"{plan.name}: tracing")
-    encoder = traces.encoder(source)
-    listing = _link_checkpoint(source, staging)
-    graphs = []
+    encoder, listing, graphs = traces.encoder(source), _link_checkpoint(source, staging), []
     for graph_plan in plan_graphs(source, plan):
         progress(f"{plan.name}: {graph_plan.id}")
-        traced = (encoder, traces.head(source, graph_plan.exit_layer))
-        graphs.append(_write_graph(source, traced, graph_plan, staging, plan.storage))
+        head = traces.head(source, graph_plan.exit_layer)
+        graphs.append(_write_graph(source, (encoder, head), graph_plan, staging, plan.storage))
     content = _manifest(source, plan, listing, tuple(graphs)).sealed()
     (staging / contract.MANIFEST_FILE).write_bytes(manifest.encode_manifest(content))
     os.replace(staging, out)
@@ -112,7 +110,7 @@ def export_bundle(
 
 def plan_graphs(source: checkpoint.Checkpoint, plan: ExportPlan) -> list[GraphPlan]:
     """List the graphs of a bundle: for each exit the dynamic one, then one for each batch and bucket."""
-    layers = len(source.architecture.layer_types)
+    layers = source.architecture.layers
     decoder = source.head.decoder
     exits = decoder.exits if isinstance(decoder, heads.EmbeddingDecoder | heads.RerankDecoder) else (layers,)
     plans = []
@@ -161,7 +159,7 @@ def _write_graph(
     remove_unused.remove_unused(model)
     if plan.batch is not None and plan.sequence is not None:
         fix_shape.fix_shape(model, plan.batch, plan.sequence)
-    tables = effective.rope_tables(trace.tracing_config(source))
+    tables = effective.computed_tables(trace.tracing_config(source))
     weights = bind_weights.Weights(folder, source.tensors, tables, storage)
     external = bind_weights.bind_weights(model, (*encoder.weights, *head.weights), weights)
     _declare_contract(model, outputs, plan)
@@ -235,9 +233,9 @@ def _manifest(
             repository=plan.repository,
             revision=plan.revision,
             model_sha256=plan.model_sha256 or digests.digest_of_listing(listing),
-            model_type=str(source.config["model_type"]),
+            model_type=source.model_type,
             hidden_size=source.architecture.hidden_size,
-            layers=len(source.architecture.layer_types),
+            layers=source.architecture.layers,
             parameters=source.parameter_count,
         ),
         sources=files,

@@ -102,15 +102,10 @@ def test_the_exits_of_a_reranker_share_two_head_traces(checkpoints, traces):
 
 
 def test_models_of_one_encoder_share_its_trace(checkpoints, traces, monkeypatch):
+    traces.encoder(checkpoint.Checkpoint.read(checkpoints[SAMPLE]))
     monkeypatch.setattr(trace, "trace_encoder", lambda source: pytest.fail("traced again"))
-    made = trace.TraceCache(traces.traces) if traces.traces else None
-    if made is None:
-        monkeypatch.undo()
-        made = traces
-        made.encoder(checkpoint.Checkpoint.read(checkpoints[SAMPLE]))
-        monkeypatch.setattr(trace, "trace_encoder", lambda source: pytest.fail("traced again"))
 
-    found = [made.encoder(checkpoint.Checkpoint.read(folder)) for folder in checkpoints.values()]
+    found = [traces.encoder(checkpoint.Checkpoint.read(folder)) for folder in checkpoints.values()]
 
     assert all(other is found[0] for other in found)
 
