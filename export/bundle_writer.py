@@ -110,7 +110,7 @@ def export_bundle(
 
 def plan_graphs(source: checkpoint.Checkpoint, plan: ExportPlan) -> list[GraphPlan]:
     """List the graphs of a bundle: for each exit the two dynamic ones, then one for each batch and bucket."""
-    layers = len(source.architecture.layer_types)
+    layers = source.architecture.layers
     decoder = source.head.decoder
     exits = decoder.exits if isinstance(decoder, heads.EmbeddingDecoder | heads.RerankDecoder) else (layers,)
     plans = []
@@ -180,7 +180,7 @@ def build_graph(
     remove_unused.remove_unused(model)
     if plan.batch is not None and plan.sequence is not None:
         fix_shape.fix_shape(model, plan.batch, plan.sequence)
-    tables = effective.rope_tables(trace.tracing_config(source))
+    tables = effective.computed_tables(trace.tracing_config(source))
     weights = bind_weights.Weights(folder, source.tensors, tables, storage)
     external = bind_weights.bind_weights(model, (*encoder.weights, *head.weights), weights)
     _declare_contract(model, outputs, plan)
@@ -254,9 +254,9 @@ def _manifest(
             repository=plan.repository,
             revision=plan.revision,
             model_sha256=plan.model_sha256 or digests.digest_of_listing(listing),
-            model_type=str(source.config["model_type"]),
+            model_type=source.model_type,
             hidden_size=source.architecture.hidden_size,
-            layers=len(source.architecture.layer_types),
+            layers=source.architecture.layers,
             parameters=source.parameter_count,
         ),
         sources=files,

@@ -4,24 +4,29 @@ A config key matters only through what the built model does with it, so this loo
 object: RoPE tables, layer types, windows, epsilons, activations, pooling, label count.
 """
 
+import dataclasses
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from torch import nn
-from transformers import ModernBertConfig
+from transformers import BertModel, ModernBertConfig, PreTrainedConfig
 from transformers.activations import ACT2FN
 from transformers.models.modernbert.modeling_modernbert import ModernBertModel, ModernBertRotaryEmbedding
 
 from vela.graphs import errors
 from vela.verify import architecture
+from vela.verify.architecture.bert import Bert
+from vela.verify.architecture.modernbert import ModernBert
 
 # float32 powers of two libraries differ by a few units in the last place; a wrong theta differs in the first digits.
 TABLE_TOLERANCE = 1e-6
 
 
-def rope_tables(config: ModernBertConfig) -> dict[str, NDArray[np.float32]]:
-    """Compute the RoPE tables by Transformers' own code, named as the traced graph names them."""
+def computed_tables(config: PreTrainedConfig) -> dict[str, NDArray[np.float32]]:
+    """Compute RoPE tables, if any, by Transformers' own code, named as the traced graph names them."""
+    if not isinstance(config, ModernBertConfig):
+        return {}
     module = ModernBertRotaryEmbedding(config)
     return {
         f"rotary_emb.{name}": buffer.numpy().astype(np.float32)
@@ -36,11 +41,17 @@ def check_effective(model: nn.Module, expected: architecture.Architecture) -> No
     Raises:
         CheckpointError: naming each value that differs, as Transformers built it and as the file says.
     """
-    encoder = model if isinstance(model, ModernBertModel) else model.model
-    found = _encoder_values(encoder) | _head_values(model, expected)
-    wanted = _expected_values(expected)
+    match expected:
+        case ModernBert():
+            encoder = model if isinstance(model, ModernBertModel) else model.model
+            found, wanted = _encoder_values(encoder) | _head_values(model, expected), _expected_values(expected)
+            tables = _differing_tables(encoder, expected)
+        case Bert():
+            found, wanted, tables = _bert_values(model, expected), _expected_bert_values(expected), []
+        case _:
+            raise ValueError(f"no effective values are known of {type(expected).__name__}")
     differing = [f"{key} {found.get(key)!r} for {value!r}" for key, value in wanted.items() if found.get(key) != value]
-    differing += _differing_tables(encoder, expected)
+    differing += tables
     if differing:
         raise errors.CheckpointError(
             f"a model built with {'; '.join(differing)}",
@@ -72,7 +83,7 @@ def _half_windows(layers: list[Any]) -> tuple[int | None, ...]:
     return tuple(None if window is None else window - 1 for window in windows)
 
 
-def _head_values(model: Any, expected: architecture.Architecture) -> dict[str, object]:
+def _head_values(model: Any, expected: ModernBert) -> dict[str, object]:
     if not expected.label_count:
         return {}
     return {
@@ -83,7 +94,7 @@ def _head_values(model: Any, expected: architecture.Architecture) -> dict[str, o
     }
 
 
-def _expected_values(expected: architecture.Architecture) -> dict[str, object]:
+def _expected_values(expected: ModernBert) -> dict[str, object]:
     values: dict[str, object] = {
         "vocabulary_size": expected.vocabulary_size,
         "hidden_size": expected.hidden_size,
@@ -107,7 +118,7 @@ def _expected_values(expected: architecture.Architecture) -> dict[str, object]:
     return values
 
 
-def _differing_tables(encoder: Any, expected: architecture.Architecture) -> list[str]:
+def _differing_tables(encoder: Any, expected: ModernBert) -> list[str]:
     differing = []
     for layer_type in sorted(set(expected.layer_types)):
         found = getattr(encoder.rotary_emb, f"{layer_type}_inv_freq").numpy()
@@ -120,3 +131,32 @@ def _differing_tables(encoder: Any, expected: architecture.Architecture) -> list
         if scaling != 1.0:
             differing.append(f"{layer_type} RoPE scaling {scaling} for 1.0")
     return differing
+
+
+def _bert_values(model: Any, expected: Bert) -> dict[str, object]:
+    encoder = model if isinstance(model, BertModel) else model.bert
+    layers, embeddings = list(encoder.encoder.layer), encoder.embeddings
+    attention = layers[0].attention.self
+    return {
+        "vocabulary_size": embeddings.word_embeddings.num_embeddings,
+        "hidden_size": embeddings.word_embeddings.embedding_dim,
+        "intermediate_size": layers[0].intermediate.dense.out_features,
+        "attention_heads": attention.num_attention_heads,
+        "attention_scaling": attention.scaling,
+        "layers": len(layers),
+        "positions": embeddings.position_embeddings.num_embeddings,
+        "token_types": embeddings.token_type_embeddings.num_embeddings,
+        "norm_eps": tuple(sorted({norm.eps for norm in encoder.modules() if isinstance(norm, nn.LayerNorm)})),
+        "activation": tuple(sorted({type(layer.intermediate.intermediate_act_fn).__name__ for layer in layers})),
+        "label_count": model.classifier.out_features if expected.label_count else 0,
+    }
+
+
+def _expected_bert_values(expected: Bert) -> dict[str, object]:
+    width = expected.hidden_size // expected.attention_heads
+    computed = {
+        "attention_scaling": width**-0.5,
+        "norm_eps": (expected.norm_eps,),
+        "activation": (type(ACT2FN[expected.activation]).__name__,),
+    }
+    return dataclasses.asdict(expected) | computed

@@ -6,15 +6,20 @@ Transformers' own; a head is Transformers' own layers with the pooling between t
 gate's reference shares none of this: it is a fresh model of Transformers' whole class (export/reference.py).
 """
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import assert_never
 
 import torch
 from torch import nn
 from transformers import (
-    ModernBertConfig,
+    BertForSequenceClassification,
+    BertForTokenClassification,
+    BertModel,
     ModernBertForSequenceClassification,
     ModernBertForTokenClassification,
     ModernBertModel,
+    PreTrainedConfig,
     PreTrainedModel,
 )
 
@@ -38,6 +43,39 @@ class Encoder(nn.Module):
         """Run the encoder on (B, T) int64 ids and mask."""
         states = self.model(input_ids=input_ids, attention_mask=attention_mask, output_hidden_states=True).hidden_states
         return tuple(states[1:])
+
+
+class BertEncoder(nn.Module):
+    """A BERT with hidden states as `Encoder` gives them; every token is of type 0, and positions count from 0."""
+
+    def __init__(self, model: PreTrainedModel) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, input_ids: torch.Tensor, attention_mask: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        """Run the encoder on (B, T) int64 ids and mask."""
+        states = self.model(
+            input_ids=input_ids,
+            attention_mask=attention_mask,
+            token_type_ids=torch.zeros_like(input_ids),
+            position_ids=torch.arange(input_ids.shape[1], device=input_ids.device)[None],
+            output_hidden_states=True,
+        ).hidden_states
+        return tuple(states[1:])
+
+
+class BertLabelHead(nn.Module):
+    """BERT's classification head: `logits`, (B, C) after its pooler, or (B, T, C) without one."""
+
+    def __init__(self, pooler: nn.Module | None, classifier: nn.Module) -> None:
+        super().__init__()
+        self.pooler = pooler
+        self.classifier = classifier
+
+    def forward(self, hidden: torch.Tensor, attention_mask: torch.Tensor) -> torch.Tensor:
+        """Classify (B, T, H) float32 hidden states; the pooler takes the first token's."""
+        logits: torch.Tensor = self.classifier(hidden if self.pooler is None else self.pooler(hidden))
+        return logits
 
 
 class LabelHead(nn.Module):
@@ -100,26 +138,73 @@ def mean_over_mask(hidden: torch.Tensor, attention_mask: torch.Tensor) -> torch.
     return (hidden * weights).sum(dim=1) / weights.sum(dim=1)
 
 
-def model_class(head: heads.Head) -> type[PreTrainedModel]:
+@dataclass(frozen=True, slots=True)
+class Family:
+    """Transformers' classes of one family, and how its parts become forms.
+
+    Attributes:
+        base: The encoder's class.
+        sequence: The sequence classifier's.
+        token: The token classifier's.
+        make_encoder: Makes the traced encoder.
+        make_label_head: Makes the traced head of a classifier.
+    """
+
+    base: type[PreTrainedModel]
+    sequence: type[PreTrainedModel]
+    token: type[PreTrainedModel]
+    make_encoder: Callable[[PreTrainedConfig], nn.Module]
+    make_label_head: Callable[[PreTrainedModel], nn.Module]
+
+
+def _modernbert_label_head(model: PreTrainedModel) -> nn.Module:
+    is_sequence = isinstance(model, ModernBertForSequenceClassification)
+    return LabelHead(model.head, model.classifier, model.config.classifier_pooling if is_sequence else None)
+
+
+def _bert_label_head(model: PreTrainedModel) -> nn.Module:
+    return BertLabelHead(model.bert.pooler, model.classifier)
+
+
+FAMILIES = {
+    "modernbert": Family(
+        ModernBertModel,
+        ModernBertForSequenceClassification,
+        ModernBertForTokenClassification,
+        lambda config: Encoder(ModernBertModel(config)),
+        _modernbert_label_head,
+    ),
+    "bert": Family(
+        BertModel,
+        BertForSequenceClassification,
+        BertForTokenClassification,
+        lambda config: BertEncoder(BertModel(config, add_pooling_layer=False)),
+        _bert_label_head,
+    ),
+}
+
+
+def model_class(head: heads.Head, model_type: str) -> type[PreTrainedModel]:
     """Give Transformers' class for a head; a reranker's scorers are no part of one."""
+    family = FAMILIES[model_type]
     match head.decoder:
         case heads.SequenceDecoder() | heads.ScoresDecoder():
-            return ModernBertForSequenceClassification
+            return family.sequence
         case heads.BioDecoder() | heads.GroundedDecoder():
-            return ModernBertForTokenClassification
+            return family.token
         case heads.EmbeddingDecoder() | heads.RerankDecoder():
-            return ModernBertModel
+            return family.base
         case _:
             assert_never(head.decoder)
 
 
-def build_encoder(config: ModernBertConfig) -> nn.Module:
+def build_encoder(config: PreTrainedConfig) -> nn.Module:
     """Build an encoder whose tensors have shapes and no storage: tracing needs no weights, so it needs no memory."""
     with torch.device("meta"):
-        return Encoder(ModernBertModel(config)).eval()
+        return FAMILIES[config.model_type].make_encoder(config).eval()
 
 
-def build_head(config: ModernBertConfig, head: heads.Head, *, is_early: bool) -> tuple[nn.Module, list[str]]:
+def build_head(config: PreTrainedConfig, head: heads.Head, *, is_early: bool) -> tuple[nn.Module, list[str]]:
     """Build a head without storage, and name its outputs.
 
     Args:
@@ -127,7 +212,7 @@ def build_head(config: ModernBertConfig, head: heads.Head, *, is_early: bool) ->
         head: What the checkpoint describes.
         is_early: Whether layers are left out before the head; matters to rerankers only.
     """
-    kind = model_class(head)
+    kind = model_class(head, config.model_type)
     if isinstance(head.decoder, heads.EmbeddingDecoder):
         return MeanHead().eval(), ["output"]
     with torch.device("meta"):
@@ -137,5 +222,4 @@ def build_head(config: ModernBertConfig, head: heads.Head, *, is_early: bool) ->
             norm = model.final_norm if is_early else nn.Identity()
             form = ScorerHead(norm, head.decoder.dimensions).eval()
             return form, [scorers.scorer_name(0, size) for size in head.decoder.dimensions]
-    pooling = config.classifier_pooling if kind is ModernBertForSequenceClassification else None
-    return LabelHead(model.head, model.classifier, pooling).eval(), ["output"]
+    return FAMILIES[config.model_type].make_label_head(model).eval(), ["output"]

@@ -55,7 +55,7 @@ class PyTorchReference:
             CheckpointError: tensors are missing or left over, or the model is not what config.json states.
         """
         logging.disable_progress_bar()  # Transformers draws one for each load, over whatever progress Vela prints
-        model, loading = forms.model_class(source.head).from_pretrained(
+        model, loading = forms.model_class(source.head, source.model_type).from_pretrained(
             source.folder, attn_implementation="sdpa", dtype=torch.float32, output_loading_info=True
         )
         _check_loading(loading)

@@ -11,13 +11,13 @@ import json
 import logging
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
 import onnx_ir as ir
 import torch
 from torch import nn
-from transformers import AutoConfig, ModernBertConfig
+from transformers import AutoConfig, PreTrainedConfig
 
 from vela.export import attention, forms
 from vela.export.passes import expand_attention, fuse_operators, simplify
@@ -30,8 +30,6 @@ TRACED_LABELS = 3
 EXAMPLE_BATCH = 2
 EXAMPLE_SEQUENCE = 48
 MAX_BATCH = 1024
-# What a head's trace depends on, and an encoder's does not.
-HEAD_FACTS = ("pooling", "label_count", "classifier_activation", "classifier_bias")
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +59,7 @@ class TraceCache:
 
         Without a mask, `attention_mask` is an input still and nothing uses it, so that a head can be joined.
         """
-        facts = {name: value for name, value in asdict(source.architecture).items() if name not in HEAD_FACTS}
-        facts["thetas"] = None
+        facts = dict(source.architecture.encoder_facts)
         key = ["encoder", source.max_positions, facts]
         implementation = attention.PORTABLE if target == "portable" else attention.ORT
 
@@ -75,11 +72,9 @@ class TraceCache:
 
     def head(self, source: checkpoint.Checkpoint, exit_layer: int) -> Trace:
         """Give the head trace for a checkpoint's exit; its inputs are `hidden` and `attention_mask`."""
-        architecture = source.architecture
-        facts: list[object] = [architecture.hidden_size, architecture.norm_eps, architecture.biases[0]]
-        facts += [architecture.pooling, architecture.classifier_activation, architecture.classifier_bias]
+        facts: list[object] = [dict(source.architecture.head_facts)]
         decoder = source.head.decoder
-        kind = f"{type(decoder).__name__} of {forms.model_class(source.head).__name__}"
+        kind = f"{type(decoder).__name__} of {forms.model_class(source.head, source.model_type).__name__}"
         if not isinstance(decoder, heads.RerankDecoder):
             return self._get([kind, *facts], lambda: trace_head(source, is_early=False))
         is_early = exit_layer < decoder.exits[-1]
@@ -102,7 +97,7 @@ def trace_encoder(source: checkpoint.Checkpoint, implementation: str) -> Trace:
     """Trace a checkpoint's encoder at the contract's opset, with one of the attentions that Vela registers."""
     ids = torch.zeros((EXAMPLE_BATCH, EXAMPLE_SEQUENCE), dtype=torch.int64, device="meta")
     example = {contract.INPUT_IDS: ids, contract.ATTENTION_MASK: torch.ones_like(ids)}
-    outputs = [hidden_output(layer + 1) for layer in range(len(source.architecture.layer_types))]
+    outputs = [hidden_output(layer + 1) for layer in range(source.architecture.layers)]
     config = tracing_config(source)
     config._attn_implementation = implementation
     trace = _trace(forms.build_encoder(config), example, outputs, source.max_positions, prefix="model.")
@@ -124,7 +119,9 @@ def _expanded(symbolic: Trace, *, takes_mask: bool) -> Trace:
 def trace_head(source: checkpoint.Checkpoint, *, is_early: bool) -> Trace:
     """Trace a checkpoint's head, at its last exit or at any early one."""
     config = tracing_config(source)
-    config.num_hidden_layers, config.layer_types = 1, ["full_attention"]
+    config.num_hidden_layers = 1
+    if hasattr(config, "layer_types"):
+        config.layer_types = ["full_attention"]
     shape = (EXAMPLE_BATCH, EXAMPLE_SEQUENCE)
     example = {
         forms.HIDDEN: torch.zeros((*shape, source.architecture.hidden_size), device="meta"),
@@ -144,11 +141,11 @@ def _at_exit(traced: Trace, exit_layer: int) -> Trace:
     return Trace(model, tuple(scorers.at_exit(name, exit_layer) for name in traced.weights))
 
 
-def tracing_config(source: checkpoint.Checkpoint) -> ModernBertConfig:
+def tracing_config(source: checkpoint.Checkpoint) -> PreTrainedConfig:
     """Read the checkpoint's config for tracing: Vela's attention, the traced label count."""
+    attention.register()
     with _quiet():
         config = AutoConfig.from_pretrained(source.folder)
-    attention.register()
     config._attn_implementation = attention.PORTABLE
     config.num_labels = TRACED_LABELS
     return config

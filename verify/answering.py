@@ -70,8 +70,7 @@ def answer_runs(
     placed = _check("engine.placement", "", started, f"every node on {session.facts.provider}")
     started = time.monotonic()
     pad_id = opened.manifest.tokenizer.pad_id
-    differences: list[compare.Difference] = []
-    problem = ""
+    differences, problem = list[compare.Difference](), ""
     for run in runs:
         try:
             actual = run_case(session, run, pad_id)
@@ -79,11 +78,10 @@ def answer_runs(
             differences.append(compare.compare_answers(head, run.case, actual, expected[run.case.id], padding))
         except (errors.VerificationError, errors.EngineError) as cause:
             problem = problem or str(cause)
-    if isinstance(head.decoder, heads.RerankDecoder):
-        differences = list(order.place_in_order(differences))
     finite = _check("outputs.finite", problem, started, f"{len(differences)} answers, all numbers finite")
     repeated = _repeat(session, runs[:: max(1, len(runs) // REPEATED_RUNS)], pad_id)
-    return Answered((placed, finite, repeated), tuple(differences), session.facts)
+    decided = order.place_in_order(differences) if head.kind == "rerank" else tuple(differences)
+    return Answered((placed, finite, repeated), decided, session.facts)
 
 
 def run_case(session: engine.Session, run: cases.Run, pad_id: int) -> dict[str, NDArray[np.float32]]:

@@ -122,7 +122,7 @@ def key_lengths(half_window: int, max_tokens: int) -> list[int]:
 
 
 def plan_runs(
-    graph: manifest.Graph, graphs: Sequence[manifest.Graph], cases: Sequence[Case], half_window: int
+    graph: manifest.Graph, graphs: Sequence[manifest.Graph], cases: Sequence[Case], half_window: int, limit: int
 ) -> list[Run]:
     """List the runs of one graph.
 
@@ -130,14 +130,15 @@ def plan_runs(
         graph: The graph to judge.
         graphs: All graphs of the bundle, which decide what serve would pick.
         cases: All cases.
-        half_window: Probes are padded by more than twice this on dynamic graphs.
+        half_window: Probes are padded by more than twice this on dynamic graphs, as far as the limit lets them.
+        limit: Longest row that the encoder takes, pads included: learned positions end.
     """
     if graph.sequence is None:
         probes = pick_probes(cases)
         alone = [Run(case) for case in cases]
         if not graph.takes_mask:
             return alone + _equal_rows(probes, cases)
-        padded = [Run(case, pad_to=case.tokens + 2 * half_window + 3) for case in probes]
+        padded = [Run(case, pad_to=min(limit, case.tokens + 2 * half_window + 3)) for case in probes]
         batched = [Run(case, companions=(probes[index - 1], probes[index - 2])) for index, case in enumerate(probes)]
         return alone + padded + batched
     shorter = [

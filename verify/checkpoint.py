@@ -17,6 +17,8 @@ from vela.verify import architecture
 CHECKPOINT_SUFFIXES = (".json", ".safetensors", ".txt", ".model")
 NOT_OF_THE_CHECKPOINT = frozenset({contract.MANIFEST_FILE, "golden.json", "attestation.json", "eval.json"})
 SUBFOLDERS = ("1_Pooling",)
+# Older BERT checkpoints hold the numbers 0, 1, 2, … as a tensor; it is no weight, and no reader uses it.
+POSITION_NUMBERS = "embeddings.position_ids"
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,11 +53,13 @@ class Checkpoint:
         _check_weight_files(folder, files)
         tensors = {name: safetensors_header.read_safetensors_header(folder / name) for name in files}
         _check_precision(tensors)
-        head = task.read_head(folder)
+        reading, head = architecture.read_architecture(config, allowed_keys), task.read_head(folder)
+        if head.inputs != "text" and not reading.takes_pairs:
+            raise _unreadable("config.json", f"a {head.kind} head over pairs", "texts: this family marks pairs by type")
         if isinstance(head.decoder, heads.RerankDecoder):
             shapes = {name: place.shape for name, place in tensors[task.RERANK_HEADS_FILE].items()}
             scorers.check_scorers(shapes, head.decoder)
-        return cls(folder, config, architecture.read_architecture(config, allowed_keys), head, tensors)
+        return cls(folder, config, reading, head, tensors)
 
     def listing(self) -> dict[str, str]:
         """Give the SHA-256 of every file of the checkpoint."""
@@ -66,6 +70,11 @@ class Checkpoint:
         return describe_tensors(self.folder, self.tensors)
 
     @property
+    def model_type(self) -> str:
+        """The family that config.json names."""
+        return str(self.config["model_type"])
+
+    @property
     def max_positions(self) -> int:
         """Longest input that the encoder takes, whatever a head allows."""
         return int(self.config["max_position_embeddings"])
@@ -73,7 +82,8 @@ class Checkpoint:
     @property
     def parameter_count(self) -> int:
         """Number of weights in all safetensors files."""
-        return sum(tensor.length // 4 for tensors in self.tensors.values() for tensor in tensors.values())
+        tensors = [tensor for entries in self.tensors.values() for tensor in entries.values()]
+        return sum(tensor.length // 4 for tensor in tensors if tensor.dtype == "F32")
 
 
 def checkpoint_files(folder: Path) -> list[str]:
@@ -116,7 +126,8 @@ def _check_weight_files(folder: Path, files: list[str]) -> None:
 
 def _check_precision(tensors: dict[str, dict[str, safetensors_header.StoredTensor]]) -> None:
     for file, entries in tensors.items():
-        reduced = [name for name, tensor in entries.items() if tensor.dtype != "F32"]
+        weights = {name: tensor for name, tensor in entries.items() if not name.endswith(POSITION_NUMBERS)}
+        reduced = [name for name, tensor in weights.items() if tensor.dtype != "F32"]
         if reduced:
             raise _unreadable(
                 file,

@@ -97,23 +97,7 @@ def compare_answers(
     found, wanted = _aligned(case, name, actual, expected)
     if isinstance(head.decoder, heads.EmbeddingDecoder):
         return _compare_embeddings(head.decoder, case, found, wanted, padding_class)
-    found_p, wanted_p = probabilities(head.decoder, found), probabilities(head.decoder, wanted)
-    found_decision = decide(head.decoder, case, found_p)
-    wanted_decision = decide(head.decoder, case, wanted_p)
-    differing = found_decision.choices != wanted_decision.choices
-    agrees = found_decision.value == wanted_decision.value
-    # Every choice that differs must have been close for a disagreement to be a near tie: the widest margin counts.
-    margin = float("inf") if agrees else float(np.max(wanted_decision.margins[differing], initial=0.0))
-    return Difference(
-        case,
-        padding_class,
-        np.abs(found_p - wanted_p).ravel(),
-        np.abs(found - wanted).ravel(),
-        agrees,
-        margin,
-        describe(found_decision),
-        describe(wanted_decision),
-    )
+    return _compare_decisions(head.decoder, case, found, wanted, padding_class)
 
 
 def probabilities(decoder: heads.Decoder, logits: Values) -> Values:
@@ -172,6 +156,28 @@ def _top_margins(values: Values) -> Values:
     top = np.sort(values, axis=-1)
     margins: Values = top[..., -1] - top[..., -2]
     return margins
+
+
+def _compare_decisions(
+    decoder: heads.Decoder, case: cases.Case, found: Values, wanted: Values, padding_class: str
+) -> Difference:
+    found_p, wanted_p = probabilities(decoder, found), probabilities(decoder, wanted)
+    found_decision = decide(decoder, case, found_p)
+    wanted_decision = decide(decoder, case, wanted_p)
+    differing = found_decision.choices != wanted_decision.choices
+    agrees = found_decision.value == wanted_decision.value
+    # Every choice that differs must have been close for a disagreement to be a near tie: the widest margin counts.
+    margin = float("inf") if agrees else float(np.max(wanted_decision.margins[differing], initial=0.0))
+    return Difference(
+        case,
+        padding_class,
+        np.abs(found_p - wanted_p).ravel(),
+        np.abs(found - wanted).ravel(),
+        agrees,
+        margin,
+        describe(found_decision),
+        describe(wanted_decision),
+    )
 
 
 def _compare_embeddings(

@@ -178,7 +178,8 @@ def _judge_graph(
     fitting = [case for case in ground.cases if graph.sequence or case.tokens <= options.max_tokens]
     answered, runs = answering.Answered.nothing(), []
     if not is_skipped:
-        runs = cases.plan_runs(graph, opened.manifest.graphs, fitting, source.architecture.half_window)
+        half_window = source.architecture.half_window
+        runs = cases.plan_runs(graph, opened.manifest.graphs, fitting, half_window, source.max_positions)
         answered = answering.answer_runs(
             opened, graph, source.head, runs, ground.answers, options.device, options.session
         )

@@ -66,7 +66,7 @@ class StaticChecks:
                     graph,
                     self.source.head,
                     hidden_size=architecture.hidden_size,
-                    layers=len(architecture.layer_types),
+                    layers=architecture.layers,
                 ),
             ),
             run_check("graph.checker", lambda: contract_check.check_proto(parsed)),

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from vela.graphs import contract, errors, safetensors_header
 
 INLINE_LIMIT_BYTES = 1024
+BASE_PREFIXES = ("model.", "bert.")  # of a base model within a classifier's state dictionary
 LABEL_WEIGHTS = ("classifier.weight", "classifier.bias")
 
 
@@ -38,12 +39,12 @@ class Weights:
     def find(self, name: str) -> tuple[str, str, safetensors_header.StoredTensor]:
         """Give the file, tensor name and place for a weight of the state dictionary.
 
-        A base model is saved with or without the prefix `model.`; Transformers accepts both, so both are tried.
+        A base model is saved with or without its prefix, such as `model.`; Transformers takes both, so both are tried.
 
         Raises:
             ExportError: no file has it.
         """
-        for candidate in (name, f"model.{name}", name.removeprefix("model.")):
+        for candidate in (name, *(f"{prefix}{name}" for prefix in BASE_PREFIXES)):
             for file, entries in self.tensors.items():
                 if candidate in entries:
                     return file, candidate, entries[candidate]

@@ -32,13 +32,7 @@ def join_head(encoder: ir.Model, head: ir.Model, hidden: str, weights: Collectio
         tail.initializers.pop(value.name)
         value.name = HEAD_PREFIX + value.name
         graph.register_initializer(value)
-    shared = {value.name: value for value in graph.inputs}
-    for value in list(tail.inputs[2:]):
-        tail.inputs.remove(value)
-        if value.name in shared:
-            ir.convenience.replace_all_uses_with(value, shared[value.name])
-        else:
-            graph.inputs.append(value)
+    _move_weights(tail, graph)
     results = list(tail.outputs)
     tail.outputs.clear()
     nodes = list(tail)
@@ -55,3 +49,14 @@ def join_head(encoder: ir.Model, head: ir.Model, hidden: str, weights: Collectio
     unknown = {value.name for value in graph.inputs} & set(weights)
     if unknown != set(weights):
         raise ValueError(f"the head's weights {sorted(set(weights) - unknown)} are no inputs of it")
+
+
+def _move_weights(tail: ir.Graph, graph: ir.Graph) -> None:
+    """Move the head's weight inputs over; one that the encoder has too becomes the encoder's."""
+    shared = {value.name: value for value in graph.inputs}
+    for value in list(tail.inputs[2:]):
+        tail.inputs.remove(value)
+        if value.name in shared:
+            ir.convenience.replace_all_uses_with(value, shared[value.name])
+        else:
+            graph.inputs.append(value)

@@ -113,15 +113,10 @@ def test_dynamic_graphs_build_no_table_of_all_pairs_and_hold_no_node_of_the_trac
 
 
 def test_models_of_one_encoder_share_its_trace(checkpoints, traces, monkeypatch):
+    traces.encoder(checkpoint.Checkpoint.read(checkpoints[SAMPLE]))
     monkeypatch.setattr(trace, "trace_encoder", lambda *_: pytest.fail("traced again"))
-    made = trace.TraceCache(traces.traces) if traces.traces else None
-    if made is None:
-        monkeypatch.undo()
-        made = traces
-        made.encoder(checkpoint.Checkpoint.read(checkpoints[SAMPLE]))
-        monkeypatch.setattr(trace, "trace_encoder", lambda *_: pytest.fail("traced again"))
 
-    found = [made.encoder(checkpoint.Checkpoint.read(folder)) for folder in checkpoints.values()]
+    found = [traces.encoder(checkpoint.Checkpoint.read(folder)) for folder in checkpoints.values()]
 
     assert all(other is found[0] for other in found)
 

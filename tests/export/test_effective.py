@@ -25,7 +25,7 @@ def source(checkpoints: dict[str, Path]) -> checkpoint.Checkpoint:
 
 @pytest.fixture(scope="module")
 def model(source: checkpoint.Checkpoint) -> torch.nn.Module:
-    return forms.model_class(source.head).from_pretrained(source.folder)
+    return forms.model_class(source.head, source.model_type).from_pretrained(source.folder)
 
 
 @pytest.mark.parametrize("name", SAMPLES)
@@ -73,7 +73,7 @@ def test_a_reader_that_falls_back_to_the_default_local_theta_is_caught(checkpoin
     source = checkpoint.Checkpoint.read(checkpoints["tiny-guard"])
     config = AutoConfig.from_pretrained(source.folder)
     config.rope_parameters["sliding_attention"]["rope_theta"] = 10_000.0
-    misread = forms.model_class(source.head)(config)
+    misread = forms.model_class(source.head, source.model_type)(config)
 
     with pytest.raises(errors.CheckpointError, match="sliding_attention RoPE theta 10,000 for 160,000"):
         effective.check_effective(misread, source.architecture)

@@ -72,7 +72,7 @@ def test_an_unknown_key_is_named_and_can_be_vouched_for():
         ({"local_rope_theta": 160000.0}, "two values of theta for sliding_attention"),
         ({"global_attn_every_n_layers": 2}, "contradict"),
         ({"layer_types": ["full_attention"]}, "layer_types"),
-        ({"model_type": "bert"}, "bert"),
+        ({"model_type": "roberta"}, "modernbert or bert"),
         ({"classifier_pooling": "max"}, "max"),
         ({"hidden_size": 33}, "33 hidden units"),
         ({"num_hidden_layers": 0}, "num_hidden_layers"),
@@ -82,3 +82,38 @@ def test_an_unknown_key_is_named_and_can_be_vouched_for():
 def test_what_cannot_be_read_with_certainty_is_refused(change, message):
     with pytest.raises(errors.CheckpointError, match=message):
         architecture.read_architecture(NEW | change)
+
+
+BERT = {
+    "architectures": ["BertForSequenceClassification"],
+    "model_type": "bert",
+    "hidden_size": 384,
+    "num_hidden_layers": 6,
+    "id2label": {"0": "no", "1": "yes"},
+}
+
+
+def test_a_bert_s_values_are_resolved_with_the_family_s_defaults():
+    found = architecture.read_architecture(BERT)
+
+    assert (found.hidden_size, found.layers, found.attention_heads, found.intermediate_size) == (384, 6, 12, 3072)
+    assert (found.vocabulary_size, found.positions, found.token_types) == (30522, 512, 2)
+    assert (found.norm_eps, found.activation, found.label_count) == (1e-12, "gelu", 2)
+    assert found.tables() == []
+
+
+def test_a_key_of_another_family_is_unknown_to_a_bert():
+    with pytest.raises(errors.CheckpointError, match="local_attention"):
+        architecture.read_architecture(BERT | {"local_attention": 128})
+
+
+def test_traces_are_shared_by_what_they_depend_on_and_by_nothing_else():
+    modern, bert = architecture.read_architecture(NEW), architecture.read_architecture(BERT)
+    more = architecture.read_architecture(BERT | {"id2label": {"0": "no", "1": "yes", "2": "perhaps"}})
+    other = architecture.read_architecture(NEW | {"classifier_pooling": "cls"})
+
+    assert bert.encoder_facts == more.encoder_facts
+    assert bert.head_facts == more.head_facts
+    assert modern.encoder_facts == other.encoder_facts
+    assert modern.head_facts != other.head_facts
+    assert bert.encoder_facts != architecture.read_architecture(BERT | {"hidden_act": "relu"}).encoder_facts

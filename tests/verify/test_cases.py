@@ -66,7 +66,7 @@ def test_grounded_heads_get_framed_triples(tokenizer):
 def test_a_bucket_gets_the_texts_that_serve_would_give_it_and_probes_of_every_length(made):
     ladder = [graph(64), graph(128), graph(256)]
 
-    runs = cases.plan_runs(ladder[1], ladder, made, half_window=16)
+    runs = cases.plan_runs(ladder[1], ladder, made, half_window=16, limit=8192)
 
     own = {case.id for case in made if 64 < case.tokens <= 128}
     asked = {run.case.id for run in runs}
@@ -82,7 +82,7 @@ def test_each_text_goes_to_exactly_one_bucket_apart_from_probes(made):
     asked = [
         run.case.id
         for entry in ladder
-        for run in cases.plan_runs(entry, ladder, made, half_window=16)
+        for run in cases.plan_runs(entry, ladder, made, half_window=16, limit=8192)
         if run.case.tokens > max((other.sequence for other in ladder if other.sequence < entry.sequence), default=0)
     ]
 
@@ -92,7 +92,7 @@ def test_each_text_goes_to_exactly_one_bucket_apart_from_probes(made):
 def test_a_batched_graph_is_always_filled(made):
     entry = graph(64, batch=4)
 
-    runs = cases.plan_runs(entry, [entry], made, half_window=16)
+    runs = cases.plan_runs(entry, [entry], made, half_window=16, limit=8192)
 
     assert {len(run.companions) for run in runs} == {3}
 
@@ -100,7 +100,7 @@ def test_a_batched_graph_is_always_filled(made):
 def test_a_dynamic_graph_is_asked_alone_padded_and_batched(made):
     entry = graph(None, batch=None)
 
-    runs = cases.plan_runs(entry, [entry], made, half_window=16)
+    runs = cases.plan_runs(entry, [entry], made, half_window=16, limit=8192)
 
     assert sum(run.pad_to is None and not run.companions for run in runs) == len(made)
     assert any(run.pad_to is not None and run.pad_to - run.case.tokens > 32 for run in runs)
@@ -171,3 +171,11 @@ def test_rerankers_get_every_document_under_its_query_and_long_documents_of_each
     assert counts == documents
     assert {64, 65, 128, 129, 512} <= {case.tokens for case in made if case.query == "made"}
     assert all(case.tokens == int(case.id.removeprefix("made-")) for case in made if case.query == "made")
+
+
+def test_no_row_is_padded_beyond_what_the_encoder_takes(made):
+    entry = graph(None, batch=None)
+
+    runs = cases.plan_runs(entry, [entry], made, half_window=16, limit=520)
+
+    assert max(run.pad_to for run in runs if run.pad_to) == 520

@@ -50,7 +50,7 @@ def check_facts(opened: bundle.Bundle, source: checkpoint.Checkpoint) -> str:
         "weights": (written.weights, source.weight_tensors()),
         "model type": (written.model.model_type, source.config["model_type"]),
         "hidden size": (written.model.hidden_size, source.architecture.hidden_size),
-        "layers": (written.model.layers, len(source.architecture.layer_types)),
+        "layers": (written.model.layers, source.architecture.layers),
         "parameters": (written.model.parameters, source.parameter_count),
     }
     differing = [name for name, (actual, expected) in pairs.items() if actual != expected]

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from vela.graphs import errors, heads, manifest, scorers
 from vela.verify import architecture, graph_file
 
-LAYER_PATTERN = re.compile(r"(?:^|\.)layers\.(\d+)\.")
+LAYER_PATTERN = re.compile(r"(?:^|\.)layers?\.(\d+)\.")
 # float32 powers of two libraries differ by a few units in the last place; another theta differs in the first digits.
 TABLE_TOLERANCE = 1e-6
 NAMED = 4  # tensors that a message names
@@ -85,7 +85,8 @@ def check_weights(
         GraphError: tensors are missing, foreign, misplaced or altered; the message counts and names them.
     """
     all_names = {name for names in checkpoint_weights.by_content.values() for name in names}
-    needed = needed_weights(all_names, decoder, exit_layer, len(reading.layer_types))
+    all_names = {name for name in all_names if reading.uses(name, decoder)}
+    needed = needed_weights(all_names, decoder, exit_layer, reading.layers)
     found, foreign = _external_matches(graph, bundle_weights, checkpoint_weights, needed)
     inline_found, unknown = _inline_matches(graph, checkpoint_weights)
     found |= inline_found
@@ -150,9 +151,9 @@ def _is_table(value: NDArray[Any], reading: architecture.Architecture) -> bool:
     flat = value.ravel()
     if np.array_equal(flat, np.arange(flat.size, dtype=np.float32)):
         return True
-    tables = [reading.inverse_frequencies(layer_type) for layer_type in sorted(set(reading.layer_types))]
     return any(
-        flat.shape == table.shape and np.allclose(flat, table, rtol=TABLE_TOLERANCE, atol=0.0) for table in tables
+        flat.shape == table.shape and np.allclose(flat, table, rtol=TABLE_TOLERANCE, atol=0.0)
+        for table in reading.tables()
     )
 
 

@@ -1,22 +1,15 @@
-"""An independent reading of config.json: the effective values that decide the maths, derived without Transformers.
-
-The same file read by one library on both sides of a comparison agrees with itself even when it is misread:
-Transformers 4.57 reads a config that 5.x wrote with a local theta of 10,000 instead of 160,000, silently. So the
-gate reads config.json a second time, here, and export compares the built model with it (export/effective.py).
-
-Every key is known: *maths* keys are used below, *inert* keys cannot change an answer, and any other key is an error
-that names it, because a key nobody reads is how a model ends up half-configured.
-"""
+"""The ModernBERT family: rotary positions, full and sliding attention, one of two generations of config keys."""
 
 import json
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from vela.graphs import errors, task
+from vela.graphs import heads
+from vela.verify.architecture.keys import label_count, refuse_unknown_keys, unsupported, whole
 
 LayerType = Literal["full_attention", "sliding_attention"]
 
@@ -38,12 +31,14 @@ INERT_KEYS = frozenset(
 )
 DEFAULT_THETAS: dict[LayerType, float] = {"full_attention": 160_000.0, "sliding_attention": 10_000.0}
 THETA_KEYS: dict[LayerType, str] = {"full_attention": "global_rope_theta", "sliding_attention": "local_rope_theta"}
-CONFIG = "config.json"
+# What a head's trace depends on, and an encoder's does not; RoPE bases are bound later, like weights.
+HEAD_FACTS = ("pooling", "classifier_activation", "classifier_bias")
+BOUND_LATER = ("label_count", "thetas")
 
 
 @dataclass(frozen=True, slots=True)
-class Architecture:
-    """What the forward pass depends on, with every default resolved.
+class ModernBert:
+    """What the forward pass of a ModernBERT depends on, with every default resolved.
 
     Attributes:
         vocabulary_size: Rows of the embedding table.
@@ -82,82 +77,90 @@ class Architecture:
         """D, the width of one attention head."""
         return self.hidden_size // self.attention_heads
 
+    @property
+    def layers(self) -> int:
+        """L."""
+        return len(self.layer_types)
+
+    @property
+    def takes_pairs(self) -> bool:
+        """See `Architecture.takes_pairs`: there are no token types."""
+        return True
+
+    @property
+    def encoder_facts(self) -> Mapping[str, object]:
+        """See `Architecture.encoder_facts`."""
+        return {name: value for name, value in asdict(self).items() if name not in (*HEAD_FACTS, *BOUND_LATER)}
+
+    @property
+    def head_facts(self) -> Mapping[str, object]:
+        """See `Architecture.head_facts`."""
+        names = ("hidden_size", "norm_eps", "biases", *HEAD_FACTS)
+        return {name: value for name, value in asdict(self).items() if name in names}
+
+    def tables(self) -> list[NDArray[np.float32]]:
+        """See `Architecture.tables`: RoPE, one for each layer type."""
+        return [self.inverse_frequencies(layer_type) for layer_type in sorted(set(self.layer_types))]
+
+    def uses(self, tensor_name: str, decoder: heads.Decoder) -> bool:
+        """See `Architecture.uses`: every tensor."""
+        return True
+
     def inverse_frequencies(self, layer_type: LayerType) -> NDArray[np.float32]:
         """Compute the RoPE table of a layer type: (D / 2,) float32, radians per position."""
         exponents = np.arange(0, self.head_width, 2, dtype=np.float32) / np.float32(self.head_width)
         return (1.0 / np.float32(dict(self.thetas)[layer_type]) ** exponents).astype(np.float32)
 
 
-def read_architecture(config: Mapping[str, Any], allowed_keys: Collection[str] = ()) -> Architecture:
-    """Derive the effective architecture from the content of config.json.
-
-    Args:
-        config: The parsed file.
-        allowed_keys: Unknown keys that the caller vouches for.
-
-    Raises:
-        CheckpointError: an unknown key, an unsupported model, or values that contradict each other.
-    """
-    _refuse_unknown_keys(config, allowed_keys)
-    if config.get("model_type") != "modernbert":
-        raise _unsupported(f"model_type {config.get('model_type')!r}", "modernbert")
-    layers = _whole(config, "num_hidden_layers")
+def read_modernbert(config: Mapping[str, Any], allowed_keys: Collection[str]) -> ModernBert:
+    """Derive the effective architecture of a ModernBERT; see `read_architecture`."""
+    refuse_unknown_keys(config, MATHS_KEYS | INERT_KEYS, allowed_keys)
+    layers = whole(config, "num_hidden_layers")
     layer_types = _layer_types(config, layers)
-    hidden, attention_heads = _whole(config, "hidden_size"), _whole(config, "num_attention_heads")
+    hidden, attention_heads = whole(config, "hidden_size"), whole(config, "num_attention_heads")
     if hidden % attention_heads or (hidden // attention_heads) % 2:
-        raise _unsupported(f"{hidden} hidden units on {attention_heads} heads", "an even number of units a head")
+        raise unsupported(f"{hidden} hidden units on {attention_heads} heads", "an even number of units a head")
     is_sequence = str(config["architectures"][0]).endswith("ForSequenceClassification")
     pooling = config.get("classifier_pooling", "cls")
     if pooling not in ("cls", "mean"):
-        raise _unsupported(f"classifier_pooling {pooling!r}", "cls or mean")
-    return Architecture(
-        vocabulary_size=_whole(config, "vocab_size"),
+        raise unsupported(f"classifier_pooling {pooling!r}", "cls or mean")
+    return ModernBert(
+        vocabulary_size=whole(config, "vocab_size"),
         hidden_size=hidden,
-        intermediate_size=_whole(config, "intermediate_size"),
+        intermediate_size=whole(config, "intermediate_size"),
         attention_heads=attention_heads,
         layer_types=layer_types,
-        half_window=_whole(config, "local_attention", 128) // 2,
+        half_window=whole(config, "local_attention", 128) // 2,
         thetas=_thetas(config),
         norm_eps=float(config.get("norm_eps", 1e-5)),
         activation=str(config.get("hidden_activation", "gelu")),
         classifier_activation=str(config.get("classifier_activation", "gelu")),
         pooling=pooling if is_sequence else None,
-        label_count=len(task.read_labels(dict(config))) if "Classification" in config["architectures"][0] else 0,
+        label_count=label_count(config),
         biases=(bool(config.get("norm_bias")), bool(config.get("attention_bias")), bool(config.get("mlp_bias"))),
         classifier_bias=bool(config.get("classifier_bias")),
     )
 
 
-def _refuse_unknown_keys(config: Mapping[str, Any], allowed_keys: Collection[str]) -> None:
-    unknown = sorted(set(config) - MATHS_KEYS - INERT_KEYS - set(allowed_keys))
-    if unknown:
-        raise errors.CheckpointError(
-            f"the unknown keys {', '.join(unknown)}",
-            expected="only keys whose effect on the answer is known",
-            where=CONFIG,
-            fix="If a key cannot change an answer, pass --allow-key NAME; else this model is not supported.",
-        )
-
-
 def _layer_types(config: Mapping[str, Any], layers: int) -> tuple[LayerType, ...]:
     declared = config.get("layer_types")
     if declared is None:
-        every = _whole(config, "global_attn_every_n_layers", 3)
+        every = whole(config, "global_attn_every_n_layers", 3)
         return tuple("sliding_attention" if index % every else "full_attention" for index in range(layers))
     if len(declared) != layers or not set(declared) <= set(DEFAULT_THETAS):
-        raise _unsupported(f"layer_types {declared}", f"{layers} of full_attention or sliding_attention")
+        raise unsupported(f"layer_types {declared}", f"{layers} of full_attention or sliding_attention")
     every_declared = config.get("global_attn_every_n_layers")
     if every_declared is not None:
         implied = tuple("sliding_attention" if index % every_declared else "full_attention" for index in range(layers))
         if tuple(declared) != implied:
-            raise _unsupported("layer_types and global_attn_every_n_layers that contradict each other", "one story")
+            raise unsupported("layer_types and global_attn_every_n_layers that contradict each other", "one story")
     return tuple(declared)
 
 
 def _thetas(config: Mapping[str, Any]) -> tuple[tuple[LayerType, float], ...]:
     """Read both generations of RoPE keys; where both are there, they must agree."""
     if config.get("rope_scaling") is not None:
-        raise _unsupported(
+        raise unsupported(
             f"rope_scaling {json.dumps(config['rope_scaling'])}", "plain RoPE; scaling is not supported yet"
         )
     parameters = config.get("rope_parameters") or {}
@@ -166,24 +169,11 @@ def _thetas(config: Mapping[str, Any]) -> tuple[tuple[LayerType, float], ...]:
         new = parameters.get(layer_type) or {}
         kind = new.get("rope_type", new.get("type", "default"))
         if kind != "default" or set(new) - {"rope_type", "rope_theta"}:
-            raise _unsupported(f"rope_parameters {json.dumps(new)}", "rope_type default and rope_theta only")
+            raise unsupported(f"rope_parameters {json.dumps(new)}", "rope_type default and rope_theta only")
         stated = [value for value in (new.get("rope_theta"), config.get(THETA_KEYS[layer_type])) if value is not None]
         if THETA_KEYS[layer_type] in config and config[THETA_KEYS[layer_type]] is None:
-            raise _unsupported(f"{THETA_KEYS[layer_type]} null", "a number: readers of both generations differ on null")
+            raise unsupported(f"{THETA_KEYS[layer_type]} null", "a number: readers of both generations differ on null")
         if len({float(value) for value in stated}) > 1:
-            raise _unsupported(f"two values of theta for {layer_type}: {stated}", "one")
+            raise unsupported(f"two values of theta for {layer_type}: {stated}", "one")
         thetas.append((layer_type, float(stated[0]) if stated else default))
     return tuple(thetas)
-
-
-def _whole(config: Mapping[str, Any], key: str, default: int | None = None) -> int:
-    value = config.get(key, default)
-    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-        raise _unsupported(f"{key} = {value!r}", "a positive whole number")
-    return value
-
-
-def _unsupported(found: str, expected: str) -> errors.CheckpointError:
-    return errors.CheckpointError(
-        found, expected=expected, where=CONFIG, fix="This checkpoint cannot be exported; do not edit it to fit."
-    )
