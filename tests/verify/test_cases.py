@@ -111,7 +111,7 @@ def test_a_graph_without_a_mask_is_asked_alone_and_in_batches_of_equal_length(ma
     masked = graph(None, batch=None)
     entry = msgspec.structs.replace(masked, inputs=contract.graph_inputs("batch", "sequence", takes_mask=False))
 
-    runs = cases.plan_runs(entry, [entry], made, half_window=16)
+    runs = cases.plan_runs(entry, [entry], made, half_window=16, limit=8192)
 
     assert {run.case.id for run in runs if not run.companions} == {case.id for case in made}
     assert all(run.pad_to is None for run in runs)
