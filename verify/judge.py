@@ -84,12 +84,13 @@ def _embedding_reasons(differences: Sequence[compare.Difference], bar: bars.Bar)
 
 
 def _exceeding(differences: Sequence[compare.Difference], field: str, name: str, bound: float) -> list[str]:
-    """Say which case exceeds a bound by most; written so that nan exceeds every bound."""
-    worst = max(differences, key=lambda difference: float(np.max(getattr(difference, field))))
-    found = float(np.max(getattr(worst, field)))
+    """Say which case exceeds a bound by most; nan exceeds every bound, and is found wherever it stands."""
+    largest = [float(np.max(getattr(difference, field))) for difference in differences]
+    worst = differences[int(np.argmax(largest))]  # numpy takes nan for the largest, max() takes it for nothing
+    found = float(np.max(largest))
     if found <= bound:
         return []
-    count = sum(not float(np.max(getattr(difference, field))) <= bound for difference in differences)
+    count = sum(not value <= bound for value in largest)
     return [
         f"{name} {found:.3g} > {bound:.3g} on {worst.case.id} ({worst.case.tokens} tokens, {worst.padding_class} "
         f"padding), and on {count} of {len(differences)} runs in all"

@@ -54,6 +54,15 @@ def test_one_input_beyond_the_bound_fails_however_many_are_right(probability):
     assert "c99" in found.reasons[0] or np.isnan(probability)
 
 
+@pytest.mark.parametrize("bar", bars.BARS.values(), ids=lambda bar: bar.name)
+@pytest.mark.parametrize("place", [0, 1, 2])
+def test_nan_fails_every_bar_wherever_it_stands(bar, place):
+    differences = [difference(1e-6, 1e-6) for _ in range(3)]
+    differences[place] = difference(float("nan"), float("nan"))
+
+    assert judged(differences, bar).verdict == "failed"
+
+
 def test_a_tail_below_the_maximum_fails_by_the_99th_percentile_of_its_class():
     tail = [difference(2e-4, tokens=300)] * 5
 
