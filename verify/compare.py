@@ -185,8 +185,8 @@ def _compare_embeddings(
 ) -> Difference:
     differences, cosines = [], []
     for dimension in decoder.dimensions:
-        found = actual[:dimension] / np.linalg.norm(actual[:dimension])
-        wanted = expected[:dimension] / np.linalg.norm(expected[:dimension])
+        found = _unit_vector(actual[:dimension], case, "the graph")
+        wanted = _unit_vector(expected[:dimension], case, "the reference")
         differences.append(np.abs(found - wanted))
         cosines.append(float(found @ wanted))
     return Difference(
@@ -200,6 +200,20 @@ def _compare_embeddings(
         expected="cosine 1",
         cosine=min(cosines),
     )
+
+
+def _unit_vector(vector: Values, case: cases.Case, role: str) -> Values:
+    """Normalise a vector; one of length zero has no direction, and dividing by it would compare nan with nothing."""
+    length = float(np.linalg.norm(vector))
+    if not 0.0 < length < float("inf"):
+        raise errors.NotFinite(
+            f"a vector of length {length} from {role}",
+            expected="a vector that can be normalised",
+            where=f"the first {vector.size} components of case {case.id} ({case.tokens} tokens)",
+            fix="An embedding without a direction never passes.",
+        )
+    unit: Values = vector / length
+    return unit
 
 
 def _compare_scores(

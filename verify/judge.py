@@ -77,7 +77,8 @@ def _probability_reasons(evidence: Evidence, bar: bars.Bar) -> list[str]:
 
 def _embedding_reasons(differences: Sequence[compare.Difference], bar: bars.Bar) -> list[str]:
     reasons = _exceeding(differences, "probability", "|Δ| of unit vectors", bar.embedding_difference)
-    worst = min(differences, key=lambda difference: difference.cosine)
+    # numpy takes nan for the smallest, min() passes over it
+    worst = differences[int(np.argmin([difference.cosine for difference in differences]))]
     if not worst.cosine >= bar.embedding_cosine:
         reasons.append(f"cosine {worst.cosine:.7f} < {bar.embedding_cosine} on {worst.case.id}")
     return reasons

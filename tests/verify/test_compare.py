@@ -141,3 +141,15 @@ def test_one_score_of_several_that_is_not_finite_is_refused():
 
     with pytest.raises(errors.NotFinite, match="score_l4_d1"):
         compare.compare_answers(head, CASE, expected | {"score_l4_d1": np.float32("nan")}, expected, "none")
+
+
+@pytest.mark.parametrize("side", ["actual", "expected"])
+def test_an_embedding_of_length_zero_is_refused_on_either_side(side):
+    head = head_of(heads.EmbeddingDecoder((4,), (2, 1)))
+    pair = {"actual": np.array([3.0, 4.0]), "expected": np.array([3.0, 4.0])}
+    pair[side] = np.array([0.0, 4.0])  # whole, it has a direction; cut to one dimension, it has none
+
+    with pytest.raises(errors.NotFinite, match="length 0"):
+        compare.compare_answers(
+            head, CASE, {"embedding_l4": pair["actual"]}, {"embedding_l4": pair["expected"]}, "none"
+        )

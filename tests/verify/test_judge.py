@@ -134,6 +134,14 @@ def test_embedders_are_judged_by_unit_vectors_and_cosine():
     assert judged([difference(0.0, 0.0, cosine=0.99)], bars.GPU, EMBEDDER).verdict == "failed"
 
 
+@pytest.mark.parametrize("place", [0, 1])
+def test_a_cosine_that_is_nan_fails_wherever_it_stands(place):
+    differences = [difference(), difference()]
+    differences[place] = difference(cosine=float("nan"))
+
+    assert judged(differences, bars.GPU, EMBEDDER).verdict == "failed"
+
+
 def test_statistics_name_each_class_in_order_of_length():
     evidence = judge.Evidence(HEAD, [difference(1e-3, 1.0, tokens=70), difference(tokens=3)], 2, 0.0)
 
