@@ -13,8 +13,8 @@ from pathlib import Path
 
 import onnx_ir as ir
 
-from vela.export import effective, trace
-from vela.export.passes import bind_weights, drop_mask, fix_shape, join_head, remove_unused, strip_metadata
+from vela.export import effective, specialise, trace
+from vela.export.passes import bind_weights, drop_mask, join_head, remove_unused, strip_metadata
 from vela.graphs import bundle, contract, digests, errors, heads, manifest
 from vela.serve import tokenization
 from vela.verify import checkpoint, graph_file
@@ -35,6 +35,7 @@ class ExportPlan:
         name: Name that the model is served under.
         buckets: Sequence lengths of the fixed graphs; those above the head's limit are left out.
         batches: Batch sizes of the fixed graphs.
+        forms: For whom: `cpu` is two dynamic graphs, `portable` and `cuda` are one for each batch and bucket.
         storage: Whether graphs refer to the checkpoint's weights or hold copies.
         repository: Hub repository of a pinned model, else empty.
         revision: Its commit, else empty.
@@ -44,6 +45,7 @@ class ExportPlan:
     name: str
     buckets: tuple[int, ...] = DEFAULT_BUCKETS
     batches: tuple[int, ...] = (1,)
+    forms: tuple[specialise.Form, ...] = ("cpu", "portable")
     storage: contract.WeightStorage = "reference"
     repository: str = ""
     revision: str = ""
@@ -56,16 +58,21 @@ class ExportPlan:
 
 @dataclass(frozen=True, slots=True)
 class GraphPlan:
-    """One graph of a bundle: its id, target, exit and shape (None is dynamic), and whether it looks at padding."""
+    """One graph of a bundle: its id, form, exit and shape (None is dynamic), and whether it looks at padding."""
 
     id: str
     file: str
-    target: contract.Target
+    form: specialise.Form
     exit_layer: int
     batch: int | None
     sequence: int | None
     keeps_scopes: bool
     takes_mask: bool = True
+
+    @property
+    def target(self) -> contract.Target:
+        """What engines may be asked to run it."""
+        return specialise.TARGETS[self.form]
 
 
 def export_bundle(
@@ -109,21 +116,22 @@ def export_bundle(
 
 
 def plan_graphs(source: checkpoint.Checkpoint, plan: ExportPlan) -> list[GraphPlan]:
-    """List the graphs of a bundle: for each exit the two dynamic ones, then one for each batch and bucket."""
+    """List the graphs of a bundle: for each exit those of each form."""
     layers = source.architecture.layers
     decoder = source.head.decoder
     exits = decoder.exits if isinstance(decoder, heads.EmbeddingDecoder | heads.RerankDecoder) else (layers,)
     plans = []
+    fixed = [(batch, size) for batch in plan.batches for size in plan.buckets if size <= source.head.max_tokens]
     for layer in sorted(exits, reverse=True):
         suffix = "" if layer == layers else f"-l{layer}"
-        for file, takes_mask in ((contract.DYNAMIC_GRAPH_FILE, True), (contract.UNPADDED_GRAPH_FILE, False)):
-            name = file.removesuffix(".onnx") + suffix
-            plans.append(GraphPlan(name, f"{name}.onnx", "ort", layer, None, None, takes_mask, takes_mask))
-        fixed = [(batch, size) for batch in plan.batches for size in plan.buckets if size <= source.head.max_tokens]
-        for index, (batch, size) in enumerate(fixed):
-            name = f"portable{suffix}-b{batch}-s{size}"
-            keeps = index == 0
-            plans.append(GraphPlan(name, f"{name}.onnx", "portable", layer, batch, size, keeps_scopes=keeps))
+        if "cpu" in plan.forms:
+            for file, takes_mask in ((contract.DYNAMIC_GRAPH_FILE, True), (contract.UNPADDED_GRAPH_FILE, False)):
+                name = file.removesuffix(".onnx") + suffix
+                plans.append(GraphPlan(name, f"{name}.onnx", "cpu", layer, None, None, takes_mask, takes_mask))
+        for form in ("portable", "cuda"):
+            for index, (batch, size) in enumerate(fixed if form in plan.forms else ()):
+                name = f"{form}{suffix}-b{batch}-s{size}"
+                plans.append(GraphPlan(name, f"{name}.onnx", form, layer, batch, size, keeps_scopes=index == 0))
     return plans
 
 
@@ -169,7 +177,7 @@ def build_graph(
     Returns:
         The graph, and for its external initializers the tensors of the checkpoint that they refer to.
     """
-    encoder = traces.encoder(source, plan.target, takes_mask=plan.takes_mask)
+    encoder = traces.encoder(source)
     head = traces.head(source, plan.exit_layer)
     model = encoder.model.clone()
     hidden = trace.hidden_output(plan.exit_layer)
@@ -178,8 +186,7 @@ def build_graph(
     if not plan.takes_mask:
         drop_mask.drop_mask(model)
     remove_unused.remove_unused(model)
-    if plan.batch is not None and plan.sequence is not None:
-        fix_shape.fix_shape(model, plan.batch, plan.sequence)
+    specialise.specialise(model, plan.form, plan.batch, plan.sequence, takes_mask=plan.takes_mask)
     tables = effective.computed_tables(trace.tracing_config(source))
     weights = bind_weights.Weights(folder, source.tensors, tables, storage)
     external = bind_weights.bind_weights(model, (*encoder.weights, *head.weights), weights)

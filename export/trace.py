@@ -20,7 +20,7 @@ from torch import nn
 from transformers import AutoConfig, PreTrainedConfig
 
 from vela.export import attention, forms
-from vela.export.passes import expand_attention, fuse_operators, simplify
+from vela.export.passes import simplify
 from vela.graphs import contract, heads, scorers
 from vela.verify import checkpoint
 
@@ -52,23 +52,10 @@ class TraceCache:
 
     traces: dict[str, Trace] = field(default_factory=dict)
 
-    def encoder(
-        self, source: checkpoint.Checkpoint, target: contract.Target = "portable", *, takes_mask: bool = True
-    ) -> Trace:
-        """Give the encoder trace for a checkpoint and a target; outputs are `hidden_l1` to `hidden_l<L>`.
-
-        Without a mask, `attention_mask` is an input still and nothing uses it, so that a head can be joined.
-        """
-        facts = dict(source.architecture.encoder_facts)
-        key = ["encoder", source.max_positions, facts]
-        implementation = attention.PORTABLE if target == "portable" else attention.ORT
-
-        def make() -> Trace:
-            return self._get([*key, implementation], lambda: trace_encoder(source, implementation))
-
-        if target == "portable":
-            return make()
-        return self._get([*key, target, takes_mask], lambda: _expanded(make(), takes_mask=takes_mask))
+    def encoder(self, source: checkpoint.Checkpoint) -> Trace:
+        """Give the encoder trace for a checkpoint, attention symbolic; outputs are `hidden_l1` to `hidden_l<L>`."""
+        key = ["encoder", source.max_positions, dict(source.architecture.encoder_facts)]
+        return self._get(key, lambda: trace_encoder(source))
 
     def head(self, source: checkpoint.Checkpoint, exit_layer: int) -> Trace:
         """Give the head trace for a checkpoint's exit; its inputs are `hidden` and `attention_mask`."""
@@ -93,27 +80,15 @@ def hidden_output(layer: int) -> str:
     return f"hidden_l{layer}"
 
 
-def trace_encoder(source: checkpoint.Checkpoint, implementation: str) -> Trace:
-    """Trace a checkpoint's encoder at the contract's opset, with one of the attentions that Vela registers."""
+def trace_encoder(source: checkpoint.Checkpoint) -> Trace:
+    """Trace a checkpoint's encoder at the contract's opset, with attention left symbolic."""
     ids = torch.zeros((EXAMPLE_BATCH, EXAMPLE_SEQUENCE), dtype=torch.int64, device="meta")
     example = {contract.INPUT_IDS: ids, contract.ATTENTION_MASK: torch.ones_like(ids)}
     outputs = [hidden_output(layer + 1) for layer in range(source.architecture.layers)]
-    config = tracing_config(source)
-    config._attn_implementation = implementation
-    trace = _trace(forms.build_encoder(config), example, outputs, source.max_positions, prefix="model.")
-    if implementation == attention.PORTABLE:
-        simplify.simplify_trace(trace.model)
+    encoder = forms.build_encoder(tracing_config(source))
+    trace = _trace(encoder, example, outputs, source.max_positions, prefix="model.")
+    simplify.simplify_trace(trace.model)
     return trace
-
-
-def _expanded(symbolic: Trace, *, takes_mask: bool) -> Trace:
-    """Give a `vela_ort` trace in operators of ONNX Runtime, the symbolic one left as it is."""
-    model = symbolic.model.clone()
-    expand_attention.expand_attention(model, takes_mask=takes_mask)
-    simplify.simplify_trace(model)
-    fuse_operators.fuse_operators(model)
-    simplify.fold_shapes(model, 0)
-    return Trace(model, symbolic.weights)
 
 
 def trace_head(source: checkpoint.Checkpoint, *, is_early: bool) -> Trace:
@@ -146,7 +121,7 @@ def tracing_config(source: checkpoint.Checkpoint) -> PreTrainedConfig:
     attention.register()
     with _quiet():
         config = AutoConfig.from_pretrained(source.folder)
-    config._attn_implementation = attention.PORTABLE
+    config._attn_implementation = attention.SYMBOLIC
     config.num_labels = TRACED_LABELS
     return config
 

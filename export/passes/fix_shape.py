@@ -6,17 +6,14 @@ becomes constant. Weights are not touched, so all buckets share one file.
 
 import onnx_ir as ir
 
-from vela.export.passes import simplify
 from vela.graphs import contract
 
 
-def fix_shape(model: ir.Model, batch: int, sequence: int) -> None:
-    """Fix the graph in place to (batch, sequence) and simplify it."""
+def fix_inputs(model: ir.Model, batch: int, sequence: int) -> None:
+    """Fix the data inputs in place to (batch, sequence)."""
     for value in model.graph.inputs:
         if value.name in (contract.INPUT_IDS, contract.ATTENTION_MASK):
             value.shape = ir.Shape([batch, sequence])
-    clear_shapes(model)
-    simplify.fold_shapes(model, sequence)
 
 
 def clear_shapes(model: ir.Model) -> None:

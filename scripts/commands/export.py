@@ -1,8 +1,12 @@
 """`vela export`: a checkpoint in, an unverified bundle out."""
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
+
+if TYPE_CHECKING:
+    from vela.export.specialise import Form
 
 FOLDER = click.Path(path_type=Path, file_okay=False)
 
@@ -13,6 +17,13 @@ FOLDER = click.Path(path_type=Path, file_okay=False)
 @click.option("--out", type=FOLDER, required=True, help="Bundle folder to make.")
 @click.option("--buckets", help="Token lengths of the fixed graphs, separated by commas.")
 @click.option("--batch", "batches", default="1", show_default=True, help="Batch sizes of the fixed graphs.")
+@click.option(
+    "--for",
+    "forms",
+    default="cpu,portable",
+    show_default=True,
+    help="Engines, separated by commas: cpu (dynamic graphs), portable (AMD and any other) and cuda (one per bucket).",
+)
 @click.option(
     "--weights",
     type=click.Choice(["reference", "embedded"]),
@@ -27,6 +38,7 @@ def command(
     out: Path,
     buckets: str | None,
     batches: str,
+    forms: str,
     weights: str,
     allowed_keys: tuple[str, ...],
 ) -> None:
@@ -39,6 +51,7 @@ def command(
         name=found.name,
         buckets=_numbers(buckets, "--buckets") if buckets else bundle_writer.DEFAULT_BUCKETS,
         batches=_numbers(batches, "--batch"),
+        forms=_forms(forms),
         storage="embedded" if weights == "embedded" else "reference",
         repository=found.repository,
         revision=found.revision,
@@ -53,6 +66,15 @@ def command(
     click.echo(f"  bundle    {out}")
     click.echo(f"  manifest  sha256 {opened.manifest_sha256}")
     click.echo(f"  next      vela verify-graph {out} --checkpoint {found.folder}")
+
+
+def _forms(text: str) -> "tuple[Form, ...]":
+    from vela.export import specialise
+
+    wanted = set(text.split(","))
+    if not wanted <= set(specialise.FORMS):
+        raise click.BadParameter(f"{text!r}; there are {', '.join(specialise.FORMS)}", param_hint="--for")
+    return tuple(form for form in specialise.FORMS if form in wanted)
 
 
 def _numbers(text: str, option: str) -> tuple[int, ...]:

@@ -31,8 +31,8 @@ KNOWN_TRAPS = {
 }
 PORTABLE_OPSETS = range(17, 21)
 # com.microsoft operators that export writes, that ONNX Runtime's CPU and CUDA providers both have, and that the gate
-# has seen pass. MultiHeadAttention is bounded in memory only without mask and bias: see passes/expand_attention.py.
-ORT_OPERATORS = frozenset({"FusedMatMul", "Gelu", "MultiHeadAttention", "RotaryEmbedding"})
+# has seen pass. MultiHeadAttention is bounded in memory only without mask and bias: see passes/expand_fused.py.
+ORT_OPERATORS = frozenset({"FusedMatMul", "Gelu", "MultiHeadAttention", "RotaryEmbedding", "SkipLayerNormalization"})
 EXTERNAL_KEYS = ("location", "offset", "length")
 
 
