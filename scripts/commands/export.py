@@ -4,6 +4,8 @@ from pathlib import Path
 
 import click
 
+from vela.graphs import ladder
+
 FOLDER = click.Path(path_type=Path, file_okay=False)
 
 
@@ -11,8 +13,19 @@ FOLDER = click.Path(path_type=Path, file_okay=False)
 @click.option("--model", "name", help="Name to serve it under; a pinned name also checks every file's digest.")
 @click.option("--checkpoint", type=FOLDER, help="Checkpoint folder; a pinned model is else taken from the Hub's cache.")
 @click.option("--out", type=FOLDER, required=True, help="Bundle folder to make.")
-@click.option("--buckets", help="Token lengths of the fixed graphs, separated by commas.")
-@click.option("--batch", "batches", default="1", show_default=True, help="Batch sizes of the fixed graphs.")
+@click.option(
+    "--buckets",
+    default=",".join(map(str, ladder.DEFAULT_BUCKETS)),
+    show_default=True,
+    help="Token lengths of the fixed graphs, separated by commas; `vela plan-buckets` plans them.",
+)
+@click.option(
+    "--batch",
+    "batches",
+    default=",".join(map(str, ladder.DEFAULT_BATCHES)),
+    show_default=True,
+    help="Batch sizes of the fixed graphs.",
+)
 @click.option(
     "--weights",
     type=click.Choice(["reference", "embedded"]),
@@ -25,7 +38,7 @@ def command(
     name: str | None,
     checkpoint: Path | None,
     out: Path,
-    buckets: str | None,
+    buckets: str,
     batches: str,
     weights: str,
     allowed_keys: tuple[str, ...],
@@ -37,7 +50,7 @@ def command(
     found = sources.find_checkpoint(name, checkpoint)
     plan = bundle_writer.ExportPlan(
         name=found.name,
-        buckets=_numbers(buckets, "--buckets") if buckets else bundle_writer.DEFAULT_BUCKETS,
+        buckets=_numbers(buckets, "--buckets"),
         batches=_numbers(batches, "--batch"),
         storage="embedded" if weights == "embedded" else "reference",
         repository=found.repository,
