@@ -15,15 +15,13 @@ import onnx_ir as ir
 
 from vela.export import effective, specialise, trace
 from vela.export.passes import bind_weights, drop_mask, join_head, remove_unused, strip_metadata
-from vela.graphs import bundle, contract, digests, errors, heads, manifest
+from vela.graphs import bundle, contract, digests, errors, heads, ladder, manifest
 from vela.serve import tokenization
 from vela.verify import checkpoint, graph_file
 from vela.verify.static import contract_check, lint
 
 Progress = Callable[[str], None]
 TOOLS = ("vela-onnx", "torch", "transformers", "onnx-ir", "onnxscript", "tokenizers")
-# Source: graphs.md, one ladder for all; each doubles, so no input is padded to more than twice its length.
-DEFAULT_BUCKETS = (64, 128, 256, 512, 1024, 2048, 4096, 8192)
 IR_VERSION = 10
 
 
@@ -43,8 +41,8 @@ class ExportPlan:
     """
 
     name: str
-    buckets: tuple[int, ...] = DEFAULT_BUCKETS
-    batches: tuple[int, ...] = (1,)
+    buckets: tuple[int, ...] = ladder.DEFAULT_BUCKETS
+    batches: tuple[int, ...] = ladder.DEFAULT_BATCHES
     forms: tuple[specialise.Form, ...] = ("cpu", "portable")
     storage: contract.WeightStorage = "reference"
     repository: str = ""

@@ -32,6 +32,10 @@ class ExportError(VelaError):
     """A graph could not be made from a checkpoint."""
 
 
+class PlanError(VelaError):
+    """A ladder cannot be planned from the lengths and costs that were given."""
+
+
 class GraphError(VelaError):
     """An ONNX file breaks the tensor contract or a rule of its target."""
 

@@ -12,6 +12,7 @@ import click
 from vela.graphs import errors
 
 COMMANDS = {
+    "plan-buckets": "Plan the fixed graphs that cost least for observed lengths.",
     "export": "Export a checkpoint to a bundle of ONNX graphs.",
     "verify-graph": "Prove that a bundle's graphs answer like their checkpoint.",
     "publish": "Copy a proven bundle into a store.",

@@ -5,6 +5,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from vela.graphs import ladder
+
 if TYPE_CHECKING:
     from vela.export.specialise import Form
 
@@ -15,8 +17,19 @@ FOLDER = click.Path(path_type=Path, file_okay=False)
 @click.option("--model", "name", help="Name to serve it under; a pinned name also checks every file's digest.")
 @click.option("--checkpoint", type=FOLDER, help="Checkpoint folder; a pinned model is else taken from the Hub's cache.")
 @click.option("--out", type=FOLDER, required=True, help="Bundle folder to make.")
-@click.option("--buckets", help="Token lengths of the fixed graphs, separated by commas.")
-@click.option("--batch", "batches", default="1", show_default=True, help="Batch sizes of the fixed graphs.")
+@click.option(
+    "--buckets",
+    default=",".join(map(str, ladder.DEFAULT_BUCKETS)),
+    show_default=True,
+    help="Token lengths of the fixed graphs, separated by commas; `vela plan-buckets` plans them.",
+)
+@click.option(
+    "--batch",
+    "batches",
+    default=",".join(map(str, ladder.DEFAULT_BATCHES)),
+    show_default=True,
+    help="Batch sizes of the fixed graphs.",
+)
 @click.option(
     "--for",
     "forms",
@@ -36,7 +49,7 @@ def command(
     name: str | None,
     checkpoint: Path | None,
     out: Path,
-    buckets: str | None,
+    buckets: str,
     batches: str,
     forms: str,
     weights: str,
@@ -49,7 +62,7 @@ def command(
     found = sources.find_checkpoint(name, checkpoint)
     plan = bundle_writer.ExportPlan(
         name=found.name,
-        buckets=_numbers(buckets, "--buckets") if buckets else bundle_writer.DEFAULT_BUCKETS,
+        buckets=_numbers(buckets, "--buckets"),
         batches=_numbers(batches, "--batch"),
         forms=_forms(forms),
         storage="embedded" if weights == "embedded" else "reference",

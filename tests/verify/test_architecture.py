@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from vela.graphs import errors
+from vela.graphs import costs, errors
 from vela.verify import architecture
 
 NEW = {
@@ -100,6 +100,14 @@ def test_a_bert_s_values_are_resolved_with_the_family_s_defaults():
     assert (found.vocabulary_size, found.positions, found.token_types) == (30522, 512, 2)
     assert (found.norm_eps, found.activation, found.label_count) == (1e-12, "gelu", 2)
     assert found.tables() == []
+
+
+def test_each_family_says_what_its_forward_pass_costs():
+    modernbert = architecture.read_architecture(NEW).run_costs
+    bert = architecture.read_architecture(BERT).run_costs
+
+    assert modernbert == costs.ModelCosts(32, 48, 4, local_layers=2, half_window=8, feed_forward_products=3)
+    assert (bert.layers, bert.local_layers, bert.feed_forward_products) == (6, 0, 2)
 
 
 def test_a_key_of_another_family_is_unknown_to_a_bert():

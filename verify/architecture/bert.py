@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from vela.graphs import heads
+from vela.graphs import costs, heads
 from vela.verify.architecture.keys import label_count, refuse_unknown_keys, unsupported, whole
 
 MATHS_KEYS = frozenset(
@@ -77,6 +77,13 @@ class Bert:
     def head_facts(self) -> Mapping[str, object]:
         """See `Architecture.head_facts`."""
         return {"family": "bert", "hidden_size": self.hidden_size}
+
+    @property
+    def run_costs(self) -> costs.ModelCosts:
+        """See `Architecture.run_costs`: no layer is local, and the feed-forward layer has no gate."""
+        return costs.ModelCosts(
+            self.hidden_size, self.intermediate_size, self.layers, local_layers=0, feed_forward_products=2
+        )
 
     def tables(self) -> list[NDArray[np.float32]]:
         """See `Architecture.tables`: positions are learned, so there is none."""

@@ -8,7 +8,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from vela.graphs import heads
+from vela.graphs import costs, heads
 from vela.verify.architecture.keys import label_count, refuse_unknown_keys, unsupported, whole
 
 LayerType = Literal["full_attention", "sliding_attention"]
@@ -97,6 +97,12 @@ class ModernBert:
         """See `Architecture.head_facts`."""
         names = ("hidden_size", "norm_eps", "biases", *HEAD_FACTS)
         return {name: value for name, value in asdict(self).items() if name in names}
+
+    @property
+    def run_costs(self) -> costs.ModelCosts:
+        """See `Architecture.run_costs`."""
+        local_layers = self.layer_types.count("sliding_attention")
+        return costs.ModelCosts(self.hidden_size, self.intermediate_size, self.layers, local_layers, self.half_window)
 
     def tables(self) -> list[NDArray[np.float32]]:
         """See `Architecture.tables`: RoPE, one for each layer type."""

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from vela.graphs import heads
+from vela.graphs import costs, heads
 from vela.verify.architecture import bert, modernbert
 from vela.verify.architecture.keys import unsupported
 
@@ -52,6 +52,11 @@ class Architecture(Protocol):
     @property
     def head_facts(self) -> Mapping[str, object]:
         """What a head's trace depends on, beside the head's kind."""
+        ...
+
+    @property
+    def run_costs(self) -> costs.ModelCosts:
+        """What a forward pass costs, as far as sizes say."""
         ...
 
     def tables(self) -> list[NDArray[np.float32]]:
