@@ -8,9 +8,9 @@ import numpy as np
 import onnx
 import pytest
 
-from vela.export import bundle_writer, sources, trace
+from vela.export import bundle_writer, sources, trace, verification
 from vela.graphs import bundle, errors
-from vela.verify import checkpoint, graph_file
+from vela.verify import checkpoint, gate, graph_file
 
 SAMPLE = "tiny-intent"
 HEADS_FILE = "classification_heads.safetensors"
@@ -107,9 +107,24 @@ def test_dynamic_graphs_build_no_table_of_all_pairs_and_hold_no_node_of_the_trac
         nodes = onnx.load(bundles[SAMPLE] / file, load_external_data=False).graph.node
         assert {node.domain for node in nodes} == {"", "com.microsoft"}
         used = {node.op_type for node in nodes if node.domain}
-        assert used == {"FusedMatMul", "Gelu", "MultiHeadAttention", "RotaryEmbedding"}
+        assert used == {"Gelu", "MultiHeadAttention", "RotaryEmbedding", "SkipLayerNormalization"}
         assert not {"Erf", "Neg"} & {node.op_type for node in nodes if "head/" not in node.name}  # nothing left unfused
-        assert all(len(node.input) == 3 for node in nodes if node.op_type == "MultiHeadAttention")  # no mask, no bias
+        inputs = [len(node.input) for node in nodes if node.op_type == "MultiHeadAttention"]
+        assert inputs == [3, 6, 6, 3, 6, 6]  # blocks of local layers have a bias, global layers neither that nor a mask
+
+
+def test_graphs_for_cuda_pass_the_strict_bar_on_the_cpu_too(tmp_path, checkpoints, traces):
+    plan = bundle_writer.ExportPlan(SAMPLE, buckets=(64, 128, 512), forms=("cuda",))
+    source = checkpoint.Checkpoint.read(checkpoints[SAMPLE])
+    bundle_writer.export_bundle(source, tmp_path / "bundle", plan, traces, lambda _: None)
+
+    options = gate.GateOptions(max_tokens=512)
+    records = verification.verify_folder(tmp_path / "bundle", checkpoints[SAMPLE], options, lambda _: None)
+
+    assert [(found.graph_id, found.verdict, found.cause) for found in records] == [
+        (f"cuda-b1-s{tokens}", "passed", "") for tokens in plan.buckets
+    ]
+    assert all(found.bar == "strict" and found.compared == found.planned > 0 for found in records)
 
 
 def test_models_of_one_encoder_share_its_trace(checkpoints, traces, monkeypatch):
