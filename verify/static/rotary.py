@@ -59,9 +59,11 @@ def check_rotary(graph: graph_file.GraphFile, reading: architecture.Architecture
     missing = _missing(turns, ropes, reading.head_width)
     foreign = [turn for turn in turns if not any(turn.is_of(used, reading.head_width) for used in ropes.values())]
     if missing or foreign:
+        described = "; ".join(sorted({str(turn) for turn in foreign}))
+        lacking = f", of which it lacks {'; '.join(missing)}" if missing else ""
         raise errors.GraphError(
-            f"other rotary positions: {'; '.join(sorted({str(turn) for turn in foreign})) or 'none that is foreign'}",
-            expected=f"what config.json says, and nothing else; not in the graph: {'; '.join(missing) or 'nothing'}",
+            f"other rotary positions: {described}" if foreign else "too few rotary positions",
+            expected=f"exactly those of config.json{lacking}",
             where=graph.path.name,
             fix="The graph was exported with another RoPE or with its scaling dropped: export again.",
         )
