@@ -1,7 +1,7 @@
 """The effective values in a built model, compared with the independent reading of config.json.
 
 A config key matters only through what the built model does with it, so this looks at modules, not at the config
-object: RoPE tables, layer types, windows, epsilons, activations, pooling, label count.
+object: RoPE tables and scalings, layer types, windows, epsilons, activations, pooling, label count.
 """
 
 import dataclasses
@@ -16,11 +16,9 @@ from transformers.models.modernbert.modeling_modernbert import ModernBertModel, 
 
 from vela.graphs import errors
 from vela.verify import architecture
+from vela.verify.architecture import rope
 from vela.verify.architecture.bert import Bert
 from vela.verify.architecture.modernbert import ModernBert
-
-# float32 powers of two libraries differ by a few units in the last place; a wrong theta differs in the first digits.
-TABLE_TOLERANCE = 1e-6
 
 
 def computed_tables(config: PreTrainedConfig) -> dict[str, NDArray[np.float32]]:
@@ -45,7 +43,7 @@ def check_effective(model: nn.Module, expected: architecture.Architecture) -> No
         case ModernBert():
             encoder = model if isinstance(model, ModernBertModel) else model.model
             found, wanted = _encoder_values(encoder) | _head_values(model, expected), _expected_values(expected)
-            tables = _differing_tables(encoder, expected)
+            tables = _differing_ropes(encoder, expected)
         case Bert():
             found, wanted, tables = _bert_values(model, expected), _expected_bert_values(expected), []
         case _:
@@ -118,18 +116,15 @@ def _expected_values(expected: ModernBert) -> dict[str, object]:
     return values
 
 
-def _differing_tables(encoder: Any, expected: ModernBert) -> list[str]:
+def _differing_ropes(encoder: Any, expected: ModernBert) -> list[str]:
     differing = []
-    for layer_type in sorted(set(expected.layer_types)):
+    for layer_type, wanted in expected.rotations(expected.layers).items():
         found = getattr(encoder.rotary_emb, f"{layer_type}_inv_freq").numpy()
-        wanted = expected.inverse_frequencies(layer_type)
         scaling = getattr(encoder.rotary_emb, f"{layer_type}_attention_scaling")
-        if found.shape != wanted.shape or not np.allclose(found, wanted, rtol=TABLE_TOLERANCE, atol=0.0):
-            width = expected.head_width
-            theta = float(found[1]) ** (-width / 2) if found.size > 1 else float("nan")
-            differing.append(f"{layer_type} RoPE theta {theta:,.0f} for {dict(expected.thetas)[layer_type]:,.0f}")
-        if scaling != 1.0:
-            differing.append(f"{layer_type} RoPE scaling {scaling} for 1.0")
+        if not rope.has_frequencies(found, wanted, expected.head_width):
+            differing.append(f"{layer_type} RoPE of {rope.describe_frequencies(found)} for {wanted}")
+        if not rope.has_scaling(scaling, wanted):
+            differing.append(f"{layer_type} RoPE attention scaling {scaling:.6g} for {wanted.attention_scaling:.6g}")
     return differing
 
 

@@ -48,7 +48,7 @@ def specialise(model: ir.Model, form: Form, rows: int | None, tokens: int | None
         raise ValueError(f"{form} with the shape ({rows}, {tokens})")
     if rows is None or tokens is None:
         expand_fused.expand_fused(model, expand_fused.Policy(takes_mask=takes_mask))
-        fuse_operators.fuse_operators(model)
+        fuse_operators.fuse_gelu(model)
         simplify.fold_shapes(model, 0)
         return
     fix_shape.fix_inputs(model, rows, tokens)
@@ -58,7 +58,8 @@ def specialise(model: ir.Model, form: Form, rows: int | None, tokens: int | None
             order_gelu.order_gelu(model)
         case "cuda":
             expand_fused.expand_fused(model, cuda_policy(tokens))
-            fuse_operators.fuse_operators(model)
+            fuse_operators.fuse_gelu(model)
+            fuse_operators.fuse_residuals(model)
             order_products.order_products(model, rows * tokens)
         case "cpu":
             raise ValueError("the graph for the CPU is dynamic")

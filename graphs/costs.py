@@ -19,7 +19,7 @@ POINTS_LIMIT = 1024
 NANOSECONDS_PER_MS = 1_000_000
 
 # Local layers work on blocks of this many queries, each against its own keys and a half-window on either side.
-# Source: export/passes/expand_attention.py; measured in scripts/bench/README.md.
+# Source: export/passes/expand_fused.py; measured in scripts/bench/README.md.
 BLOCK_TOKENS = 64
 # What launching a layer's kernels costs, in operations that the device could have done meanwhile: 22 layers with this
 # floor reckon what the portable graphs took on one H200 in FP32 from 16 to 2,048 tokens to within 10 %.

@@ -25,6 +25,9 @@ Outputs = dict[str, NDArray[np.float32]]
 # Shrink the CPU arena after runs of more tokens than this: it never gives memory back by itself (measured: 337 MB
 # after a long run, 173 MB after the next with shrinkage), and shrinking costs an allocation on the next run.
 SHRINK_ABOVE_TOKENS = 1024
+# Memory-efficient attention at every length. By default FP32 gets it from 256 tokens on only, and below that a chain of
+# six kernels. Source: ONNX Runtime's AttentionKernelOptions; H200, 64 tokens: 1.77 ms with it, 1.90 ms without.
+CUDA_EFFICIENT_ATTENTION = "2"
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,7 +210,7 @@ def _provider_options(device: devices.Device) -> dict[str, str]:
         case "cpu":
             return {}
         case "cuda":
-            return {"device_id": str(device.index), "use_tf32": "0"}
+            return {"device_id": str(device.index), "use_tf32": "0", "sdpa_kernel": CUDA_EFFICIENT_ATTENTION}
         case _:
             return {"device_id": str(device.index)}
 

@@ -1,7 +1,7 @@
 """A checkpoint folder: its files, digests, tensors, architecture and head, read before any framework opens it.
 
-Export starts here and so does the gate, so both refuse the same things: pickled weights, shards,
-reduced precision, unknown configuration keys.
+Export starts here and so does the gate, so both refuse the same things: pickled weights, reduced precision, shards
+that their index does not describe, unknown configuration keys.
 """
 
 from collections.abc import Collection, Mapping
@@ -10,15 +10,13 @@ from pathlib import Path
 from typing import Any, Self
 
 from vela.graphs import contract, digests, errors, heads, manifest, safetensors_header, scorers, task
-from vela.verify import architecture
+from vela.verify import architecture, weight_files
 
 # What belongs to a checkpoint: everything that Transformers, sentence-transformers or a tokenizer reads. Graphs,
 # records and notes that lie beside it do not.
 CHECKPOINT_SUFFIXES = (".json", ".safetensors", ".txt", ".model")
 NOT_OF_THE_CHECKPOINT = frozenset({contract.MANIFEST_FILE, "golden.json", "attestation.json", "eval.json"})
 SUBFOLDERS = ("1_Pooling",)
-# Older BERT checkpoints hold the numbers 0, 1, 2, … as a tensor; it is no weight, and no reader uses it.
-POSITION_NUMBERS = "embeddings.position_ids"
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,9 +48,7 @@ class Checkpoint:
             raise _unreadable(str(folder), "no such folder", "a checkpoint folder")
         config = task.read_json(folder / "config.json")
         files = [name for name in checkpoint_files(folder) if name.endswith(".safetensors")]
-        _check_weight_files(folder, files)
-        tensors = {name: safetensors_header.read_safetensors_header(folder / name) for name in files}
-        _check_precision(tensors)
+        tensors = weight_files.read_weight_files(folder, files)
         reading, head = architecture.read_architecture(config, allowed_keys), task.read_head(folder)
         if head.inputs != "text" and not reading.takes_pairs:
             raise _unreadable("config.json", f"a {head.kind} head over pairs", "texts: this family marks pairs by type")
@@ -115,28 +111,7 @@ def describe_tensors(
     return tuple(described)
 
 
-def _check_weight_files(folder: Path, files: list[str]) -> None:
-    if (folder / "model.safetensors.index.json").is_file():
-        raise _unreadable(
-            folder.name, "weights in shards", f"one {contract.WEIGHTS_FILE}; graphs refer to it by offset"
-        )
-    if contract.WEIGHTS_FILE not in files:
-        raise _unreadable(folder.name, f"the weight files {files}", f"{contract.WEIGHTS_FILE}; pickled weights never")
-
-
-def _check_precision(tensors: dict[str, dict[str, safetensors_header.StoredTensor]]) -> None:
-    for file, entries in tensors.items():
-        weights = {name: tensor for name, tensor in entries.items() if not name.endswith(POSITION_NUMBERS)}
-        reduced = [name for name, tensor in weights.items() if tensor.dtype != "F32"]
-        if reduced:
-            raise _unreadable(
-                file,
-                f"{len(reduced)} of {len(entries)} tensors in {entries[reduced[0]].dtype}, such as {reduced[0]}",
-                "FP32 weights; they are never upcast silently",
-            )
-
-
 def _unreadable(where: str, found: str, expected: str) -> errors.CheckpointError:
     return errors.CheckpointError(
-        found, expected=expected, where=where, fix="Save the checkpoint with save_pretrained in float32, in one file."
+        found, expected=expected, where=where, fix="Save the checkpoint with save_pretrained, in float32."
     )

@@ -24,7 +24,10 @@ Progress = Callable[[str], None]
 DEFAULT_MAX_TOKENS = 2048
 NOISE_CASES = 24
 # Which failed check names the cause best, where several failed; others follow in the order in which they ran.
-TELLING = ("weights.identity", "sources.identity", "manifest.facts", "graph.contract", "graph.types", "graph.lint")
+TELLING = (
+    *("graph.rotary", "weights.identity", "sources.identity", "manifest.facts"),
+    *("graph.contract", "graph.types", "graph.lint"),
+)
 TOOLS = ("vela-onnx", "numpy", "onnx", "onnx-ir", "tokenizers")
 
 

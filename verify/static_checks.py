@@ -11,7 +11,7 @@ from typing import Self
 
 from vela.graphs import bundle, errors, manifest, record, safetensors_header
 from vela.verify import checkpoint, graph_file
-from vela.verify.static import bundle_check, contract_check, lint, weights
+from vela.verify.static import bundle_check, contract_check, lint, rotary, weights
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +72,7 @@ class StaticChecks:
             run_check("graph.checker", lambda: contract_check.check_proto(parsed)),
             run_check("graph.types", lambda: contract_check.check_types(parsed, graph)),
             run_check("graph.lint", lambda: lint.lint_graph(parsed, graph.target)),
+            run_check("graph.rotary", lambda: rotary.check_rotary(parsed, architecture, graph.exit_layer)),
             run_check(
                 "weights.identity",
                 lambda: weights.check_weights(

@@ -23,7 +23,6 @@ Source: measured; scripts/bench/README.md.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
 import onnx_ir as ir
 
 from vela.export import attention
@@ -164,18 +163,23 @@ class _Expansion:
     def _tables_of(self, rotary: recognise_attention.Rotary, width: int) -> tuple[ir.Value, ir.Value]:
         """Give the halves of the tables, (T, D/2), or of three positions for each token, (3T, D/2)."""
         if rotary not in self._tables:
-            writer = self._shared
-            made = []
-            for table, idle in ((rotary.cos, 1.0), (rotary.sin, 0.0)):
-                limits = [writer.constant([number]) for number in (0, width // 2, 2)]
-                half = writer.op("Slice", [table, *limits])
-                if self._policy.rotates_whole:
-                    half = writer.reshape(half, [-1, 1, width // 2])
-                    same = writer.op("Expand", [writer.constant(idle), writer.op("Shape", [half])])
-                    half = writer.op("Concat", [half, half, same], axis=1)
-                made.append(writer.reshape(half, [-1, width // 2]))
-            self._tables[rotary] = (made[0], made[1])
+            halves = [self._half(table, width) for table in (rotary.cos, rotary.sin, rotary.angles)]
+            if self._policy.rotates_whole:
+                writer = self._shared
+                cos, sin, angles = (writer.reshape(half, [-1, 1, width // 2]) for half in halves)
+                nothing = writer.op("Mul", [angles, writer.constant(0.0)])
+                one = writer.op("Add", [nothing, writer.constant(1.0)])
+                placed = ((cos, one), (sin, nothing))
+                three = (writer.op("Concat", [table, table, idle], axis=1) for table, idle in placed)
+                halves = [writer.reshape(table, [-1, width // 2]) for table in three]
+            self._tables[rotary] = (halves[0], halves[1])
         return self._tables[rotary]
+
+    def _half(self, table: ir.Value, width: int) -> ir.Value:
+        """Cut a (1, T, D) table to the (T, D/2) that both of its halves are."""
+        writer = self._shared
+        limits = [writer.constant([number]) for number in (0, width // 2, 2)]
+        return writer.reshape(writer.op("Slice", [table, *limits]), [-1, width // 2])
 
     def _with_column(self, writer: graph_writer.Writer, layer: recognise_attention.Attention) -> tuple[ir.Value, ...]:
         """Give queries, keys and values with the mask as one more column, each (B, T, A*(D+w))."""
@@ -190,13 +194,18 @@ class _Expansion:
 
     def _mask_columns(self, heads: int) -> tuple[ir.Value, ...]:
         """Give what is appended to queries, keys and values: (B, T, A, w) float32, of which one column counts."""
-        writer, extra = self._shared, self._policy.column_width
+        writer = self._shared
         bias = writer.op("Where", [self._seen, writer.constant(0.0), writer.constant(UNSEEN)])
-        first = np.zeros((heads, extra), np.float32)
-        first[:, 0] = 1
-        keys = writer.op("Mul", [writer.unsqueeze(bias, 2, 3), writer.constant(first)])
-        values = writer.op("Mul", [keys, writer.constant(0.0)])
-        return writer.op("Add", [values, writer.constant(first)]), keys, values
+        keys = writer.unsqueeze(bias, 2, 3)
+        nothing = writer.op("Mul", [keys, writer.constant(0.0)])
+        one = writer.op("Add", [nothing, writer.constant(1.0)])
+        return tuple(self._widened(column, heads) for column in (one, keys, nothing))
+
+    def _widened(self, column: ir.Value, heads: int) -> ir.Value:
+        """Give every head its column, (B, T, A, w), from (B, T, 1, 1)."""
+        writer, extra = self._shared, self._policy.column_width - 1
+        each = writer.op("Expand", [column, writer.constant([1, 1, heads, 1])])
+        return writer.op("Pad", [each, writer.constant([0] * 7 + [extra])]) if extra else each
 
     def _global_bias(self) -> ir.Value:
         """Give the padding as a bias for every query: (B, 1, T, T) float32."""

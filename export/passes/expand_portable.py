@@ -2,8 +2,7 @@
 
 Exact, rotation: x*cos + (-b, a)*sin for x = (a, b) is x*cos + (b, a)*(-sin, sin), so the halves are exchanged by one
 Gather and the sign lies in the table. Queries, keys and values of one product are rotated at once, with 1 and 0 for
-the values' cos and sin: four operators for the layer. The scale of the scores lies in the queries' tables, which costs
-one rounding where it is no power of two.
+the values' cos and sin, which leaves them as they are to the bit: four operators for the layer.
 
 Exact, local layers: queries of block i (m of them) see only keys from i*m-w to i*m+m-1+w, w being the half-window; the
 block is given the m+2w keys from min(max(i*m-w, 0), T-m-2w) on, which hold them all. Which of those a query sees is
@@ -18,7 +17,6 @@ Source: measured; scripts/bench/README.md.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
 import onnx_ir as ir
 
 from vela.export import attention
@@ -79,7 +77,7 @@ class _Expansion:
         self._tokens = tokens
         self._shared = graph_writer.Writer(graph, layers[0].node)
         self._seen = layers[0].seen
-        self._tables: dict[tuple[recognise_attention.Rotary, float], tuple[ir.Value, ir.Value]] = {}
+        self._tables: dict[recognise_attention.Rotary, tuple[ir.Value, ir.Value]] = {}
         self._biases: dict[int | None, ir.Value] = {}
         self._keys: dict[int, ir.Value] = {}
 
@@ -96,14 +94,14 @@ class _Expansion:
     def _projections(
         self, writer: graph_writer.Writer, layer: recognise_attention.Attention
     ) -> tuple[ir.Value, ir.Value, ir.Value]:
-        """Give scaled queries, keys and values, each (B, A, T, D)."""
+        """Give queries, keys and values, each (B, A, T, D)."""
         shape = [self._rows, self._tokens, layer.heads, layer.width]
         if layer.packed is None:
             query, key, value = (
                 writer.op("Transpose", [writer.reshape(part, shape)], perm=[0, 2, 1, 3]) for part in layer.parts
             )
-            return writer.op("Mul", [query, writer.constant(layer.scale)]), key, value
-        cos, sin = self._tables_of(layer.packed.rotary, layer)
+            return query, key, value
+        cos, sin = self._tables_of(layer.packed.rotary, layer.width)
         whole = writer.reshape(layer.packed.projected, [*shape[:2], 3, *shape[2:]])
         exchanged = writer.op("Gather", [whole, writer.constant(_exchange(layer.width))], axis=4)
         rotated = writer.op("Add", [writer.op("Mul", [whole, cos]), writer.op("Mul", [exchanged, sin])])
@@ -112,22 +110,24 @@ class _Expansion:
         query, key, value = (writer.op("Squeeze", [part, writer.constant([0])]) for part in parts)
         return query, key, value
 
-    def _tables_of(
-        self, rotary: recognise_attention.Rotary, layer: recognise_attention.Attention
-    ) -> tuple[ir.Value, ir.Value]:
+    def _tables_of(self, rotary: recognise_attention.Rotary, width: int) -> tuple[ir.Value, ir.Value]:
         """Give cos and signed sin for queries, keys and values: (1, T, 3, 1, D) each."""
-        if (rotary, layer.scale) not in self._tables:
-            writer, width = self._shared, layer.width
-            sign = np.repeat(np.array([-1.0, 1.0], np.float32), width // 2)
-            made = []
-            for table, factor, idle in ((rotary.cos, np.ones(width, np.float32), 1.0), (rotary.sin, sign, 0.0)):
-                placed = np.stack([factor * np.float32(layer.scale), factor, np.zeros(width, np.float32)])
-                still = np.zeros((3, width), np.float32)
-                still[2] = idle
-                moving = writer.op("Mul", [writer.unsqueeze(table, 2), writer.constant(placed)])
-                made.append(writer.unsqueeze(writer.op("Add", [moving, writer.constant(still)]), 3))
-            self._tables[rotary, layer.scale] = (made[0], made[1])
-        return self._tables[rotary, layer.scale]
+        if rotary not in self._tables:
+            writer = self._shared
+            lower, upper = (writer.unsqueeze(self._cut(rotary.sin, *limits), 2) for limits in _halves(width))
+            sin = writer.op("Concat", [writer.op("Neg", [lower]), upper], axis=3)
+            cos = writer.unsqueeze(rotary.cos, 2)
+            nothing = writer.op("Mul", [writer.unsqueeze(rotary.angles, 2), writer.constant(0.0)])
+            one = writer.op("Add", [nothing, writer.constant(1.0)])
+            placed = ((cos, one), (sin, nothing))
+            three = (writer.op("Concat", [table, table, idle], axis=2) for table, idle in placed)
+            made = tuple(writer.unsqueeze(table, 3) for table in three)
+            self._tables[rotary] = (made[0], made[1])
+        return self._tables[rotary]
+
+    def _cut(self, value: ir.Value, first: int, end: int) -> ir.Value:
+        """Cut along the last of three axes."""
+        return self._shared.op("Slice", [value, *(self._shared.constant([number]) for number in (first, end, 2))])
 
     def _global(
         self,
@@ -141,11 +141,11 @@ class _Expansion:
         bias = self._bias_of(None)
         chunk = self._chunk_tokens(layer.heads)
         if chunk >= self._tokens:
-            return _attend(writer, query, turned, value, bias)
+            return _attend(writer, layer, (query, turned, value), bias)
         outputs = []
         for first in range(0, self._tokens, chunk):
             limits = (writer.constant([number]) for number in (first, min(first + chunk, self._tokens), 2))
-            outputs.append(_attend(writer, writer.op("Slice", [query, *limits]), turned, value, bias))
+            outputs.append(_attend(writer, layer, (writer.op("Slice", [query, *limits]), turned, value), bias))
         return writer.op("Concat", outputs, axis=2)
 
     def _chunk_tokens(self, heads: int) -> int:
@@ -165,11 +165,13 @@ class _Expansion:
         blocks = plan_blocks(self._tokens, half_window)
         bias = self._bias_of(half_window)
         if blocks is None:
-            return _attend(writer, query, writer.op("Transpose", [key], perm=[0, 1, 3, 2]), value, bias)
+            turned = writer.op("Transpose", [key], perm=[0, 1, 3, 2])
+            return _attend(writer, layer, (query, turned, value), bias)
         query = writer.reshape(query, [0, 0, len(blocks.starts), blocks.size, layer.width])
         positions = self._positions(half_window, blocks)
         key, value = (writer.op("Gather", [part, positions], axis=2) for part in (key, value))
-        mixed = _attend(writer, query, writer.op("Transpose", [key], perm=[0, 1, 2, 4, 3]), value, bias)
+        turned = writer.op("Transpose", [key], perm=[0, 1, 2, 4, 3])
+        mixed = _attend(writer, layer, (query, turned, value), bias)
         return writer.reshape(mixed, [0, 0, self._tokens, layer.width])
 
     def _positions(self, half_window: int, blocks: _Blocks) -> ir.Value:
@@ -213,11 +215,20 @@ class _Expansion:
 
 
 def _attend(
-    writer: graph_writer.Writer, query: ir.Value, turned: ir.Value, value: ir.Value, bias: ir.Value
+    writer: graph_writer.Writer,
+    layer: recognise_attention.Attention,
+    parts: tuple[ir.Value, ir.Value, ir.Value],
+    bias: ir.Value,
 ) -> ir.Value:
-    """Attend with scaled queries (…, m, D), keys (…, D, k) and values (…, k, D)."""
-    scores = writer.op("Add", [writer.op("MatMul", [query, turned]), bias])
-    return writer.op("MatMul", [writer.op("Softmax", [scores], axis=-1), value])
+    """Attend with queries (…, m, D), keys (…, D, k) and values (…, k, D)."""
+    query, turned, value = parts
+    scores = writer.op("Mul", [writer.op("MatMul", [query, turned]), writer.constant(layer.scale)])
+    weights = writer.op("Softmax", [writer.op("Add", [scores, bias])], axis=-1)
+    return writer.op("MatMul", [weights, value])
+
+
+def _halves(width: int) -> tuple[tuple[int, int], tuple[int, int]]:
+    return (0, width // 2), (width // 2, width)
 
 
 def _exchange(width: int) -> list[int]:

@@ -31,7 +31,10 @@ def order_products(model: ir.Model, rows: int) -> None:
     graph = model.graph
     for node in list(graph):
         turned = node.inputs[1].producer() if node.op_type == "MatMul" and node.inputs[1] is not None else None
-        weight = turned.inputs[0] if turned is not None and turned.op_type == "Transpose" else None
+        is_turned = (
+            turned is not None and turned.op_type == "Transpose" and turned.attributes["perm"].as_ints() == [1, 0]
+        )
+        weight = turned.inputs[0] if turned is not None and is_turned else None
         if weight is None or not weight.is_graph_input() or weight.shape is None:
             continue
         if tuple(weight.shape.dims) in STORED_ORDER.get(rows, frozenset()):

@@ -19,10 +19,17 @@ LAST_AXIS = 3
 
 @dataclass(frozen=True, slots=True)
 class Rotary:
-    """Rotation tables of a layer type, (1, T, D) float32, both halves equal."""
+    """Rotation tables of a layer type, (1, T, D) float32, both halves equal.
+
+    Attributes:
+        cos: Of the angles, times whatever factor the config has.
+        sin: Likewise.
+        angles: Radians.
+    """
 
     cos: ir.Value
     sin: ir.Value
+    angles: ir.Value
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,10 +88,10 @@ def _packed(query: ir.Value, key: ir.Value, value: ir.Value) -> Packed | None:
         return None
     whole = {view[0] for view in views if view}
     view = _made_by(whole.pop(), "Reshape") if len(whole) == 1 else None
-    tables = [_table(table) for table in rotated[0][1:]]
-    if view is None or view.inputs[0] is None or tables[0] is None or tables[1] is None:
+    rotary = _rotary(*rotated[0][1:])
+    if view is None or view.inputs[0] is None or rotary is None:
         return None
-    return Packed(view.inputs[0], Rotary(tables[0], tables[1]))
+    return Packed(view.inputs[0], rotary)
 
 
 def _rotated(value: ir.Value) -> tuple[ir.Value, ir.Value, ir.Value] | None:
@@ -109,6 +116,8 @@ def _rotated(value: ir.Value) -> tuple[ir.Value, ir.Value, ir.Value] | None:
 def _cut(node: ir.Node, width: int | None = None) -> tuple[int, int] | None:
     """Give where a Slice along the last axis in steps of one starts and ends."""
     numbers = [_number(value) for value in node.inputs[1:]]
+    if len(numbers) < 3:
+        return None
     start, end, axis, *step = [*numbers, 1]
     if start is None or end is None or axis not in (-1, LAST_AXIS) or step[0] != 1:
         return None
@@ -122,6 +131,8 @@ def _part_of(value: ir.Value) -> tuple[ir.Value, int] | None:
     cut = _made_by(_inputs(squeezed, 1)[0], "Slice")
     if turned is None or squeezed is None or cut is None or cut.inputs[0] is None:
         return None
+    if len(cut.inputs) < 4 or len(squeezed.inputs) < 2:
+        return None
     start, end, axis = (_number(number) for number in cut.inputs[1:4])
     is_part = axis in (-PARTS, 2) and start is not None and end == start + 1 and _number(squeezed.inputs[1]) == axis
     if not is_part or tuple(turned.attributes["perm"].as_ints()) != TOKENS_FIRST:
@@ -129,17 +140,29 @@ def _part_of(value: ir.Value) -> tuple[ir.Value, int] | None:
     return cut.inputs[0], start  # type: ignore[return-value]
 
 
-def _table(value: ir.Value) -> ir.Value | None:
-    """Match the (1, T, D) table whose halves are equal under a (1, 1, T, D) one."""
-    lifted = _made_by(value, "Unsqueeze")
-    table = _inputs(lifted, 1)[0]
-    wave = table.producer() if table is not None else None
-    while wave is not None and wave.op_type == "Mul":  # attention scaling, a factor on the whole table
-        wave = wave.inputs[0].producer() if wave.inputs[0] is not None else None
-    if wave is None or wave.op_type not in ("Cos", "Sin"):
+def _rotary(cos: ir.Value, sin: ir.Value) -> Rotary | None:
+    """Match the cosine and sine of one row of angles whose halves are equal, each (1, 1, T, D)."""
+    found = [_wave(value, kind) for value, kind in ((cos, "Cos"), (sin, "Sin"))]
+    if found[0] is None or found[1] is None or found[0][1] is not found[1][1]:
         return None
-    joined = _made_by(wave.inputs[0], "Concat")
-    return table if joined is not None and joined.inputs[0] is joined.inputs[1] else None
+    return Rotary(found[0][0], found[1][0], found[0][1])
+
+
+def _wave(value: ir.Value, kind: str) -> tuple[ir.Value, ir.Value] | None:
+    """Match a (1, T, D) table under a (1, 1, T, D) one, and give the table and its angles."""
+    table = _inputs(_made_by(value, "Unsqueeze"), 1)[0]
+    wave = table
+    while (product := _made_by(wave, "Mul")) is not None:  # attention scaling, one number for the whole table
+        factors = [factor for factor in product.inputs if factor is not None and _is_single(factor)]
+        others = [factor for factor in product.inputs if factor not in factors]
+        if len(others) != 1:
+            return None
+        wave = others[0]
+    angles = _inputs(_made_by(wave, kind), 1)[0]
+    joined = _made_by(angles, "Concat")
+    if table is None or angles is None or joined is None or len(joined.inputs) != 2:
+        return None
+    return (table, angles) if joined.inputs[0] is joined.inputs[1] else None
 
 
 def _tokens_first(graph: ir.Graph, before: ir.Node, value: ir.Value, hidden: int) -> ir.Value:
@@ -160,6 +183,11 @@ def _made_by(value: ir.Value | None, kind: str) -> ir.Node | None:
 
 def _inputs(node: ir.Node | None, count: int) -> tuple[ir.Value | None, ...]:
     return tuple(node.inputs[:count]) if node is not None and len(node.inputs) >= count else (None,) * count
+
+
+def _is_single(value: ir.Value) -> bool:
+    tensor = ir.convenience.get_const_tensor(value)
+    return tensor is not None and tensor.size == 1
 
 
 def _number(value: ir.Value | None) -> int | None:

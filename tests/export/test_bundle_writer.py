@@ -181,7 +181,7 @@ def test_buckets_beyond_the_heads_limit_are_left_out(checkpoints):
     ("damage", "message"),
     [
         (lambda folder: (folder / "model.safetensors").unlink(), "pickled weights never"),
-        (lambda folder: (folder / "model.safetensors.index.json").write_text("{}"), "shards"),
+        (lambda folder: (folder / "model.safetensors.index.json").write_text("{}"), "weight_map"),
         (lambda folder: (folder / "config.json").write_text("[]"), "a JSON list"),
         (lambda folder: (folder / "config.json").write_text("{"), "not JSON"),
         (lambda folder: set_config(folder, architectures=["GPT2LMHeadModel"]), "GPT2LMHeadModel"),

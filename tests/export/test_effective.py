@@ -11,7 +11,9 @@ from transformers import AutoConfig
 from vela.export import effective, forms, reference
 from vela.graphs import errors
 from vela.verify import checkpoint
+from vela.verify.architecture import rope
 
+YARN = rope.YarnRope(160000.0, 4.0, 512, 32.0, 1.0, is_truncated=True, attention_scaling=1.2)
 SAMPLES = (
     *("tiny-intent", "tiny-guard", "tiny-multilabel", "tiny-pii"),
     *("tiny-grounded", "tiny-embedding", "tiny-reranker"),
@@ -42,13 +44,15 @@ def test_the_samples_cover_both_config_generations_and_both_poolings(checkpoints
 
     assert {"rope_parameters" in source.config for source in sources} == {True, False}
     assert {source.architecture.pooling for source in sources} >= {"cls", "mean"}
-    assert {len(set(dict(source.architecture.thetas).values())) for source in sources} == {1, 2}
+    assert {len(set(dict(source.architecture.ropes).values())) for source in sources} == {1, 2}
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"thetas": (("full_attention", 160000.0), ("sliding_attention", 160000.0))}, r"theta 10,000 for 160,000"),
+        ({"ropes": (("sliding_attention", rope.PlainRope(160000.0)),)}, r"theta 10,000 for theta 160,000"),
+        ({"ropes": (("full_attention", rope.LinearRope(160000.0, 4.0)),)}, r"theta 160,000 for linear scaling by 4"),
+        ({"ropes": (("full_attention", YARN),)}, r"attention scaling 1 for 1\.2"),
         ({"half_window": 15}, "half_windows"),
         ({"layer_types": ("full_attention",) * 6}, "layer_types"),
         ({"norm_eps": 1e-3}, "norm_eps"),
@@ -75,7 +79,7 @@ def test_a_reader_that_falls_back_to_the_default_local_theta_is_caught(checkpoin
     config.rope_parameters["sliding_attention"]["rope_theta"] = 10_000.0
     misread = forms.model_class(source.head, source.model_type)(config)
 
-    with pytest.raises(errors.CheckpointError, match="sliding_attention RoPE theta 10,000 for 160,000"):
+    with pytest.raises(errors.CheckpointError, match="sliding_attention RoPE of theta 10,000 for theta 160,000"):
         effective.check_effective(misread, source.architecture)
 
 

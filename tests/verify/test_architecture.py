@@ -1,8 +1,8 @@
-import numpy as np
 import pytest
 
 from vela.graphs import costs, errors
 from vela.verify import architecture
+from vela.verify.architecture import rope
 
 NEW = {
     "architectures": ["ModernBertForSequenceClassification"],
@@ -37,7 +37,10 @@ def test_effective_values_are_resolved():
     found = architecture.read_architecture(NEW)
 
     assert found.half_window == 8
-    assert found.thetas == (("full_attention", 160000.0), ("sliding_attention", 10000.0))
+    assert dict(found.ropes) == {
+        "full_attention": rope.PlainRope(160000.0),
+        "sliding_attention": rope.PlainRope(10000.0),
+    }
     assert found.label_count == 2
     assert found.pooling == "mean"
 
@@ -46,13 +49,6 @@ def test_pooling_is_cls_where_the_config_does_not_say():
     config = {key: value for key, value in NEW.items() if key != "classifier_pooling"}
 
     assert architecture.read_architecture(config).pooling == "cls"
-
-
-def test_inverse_frequencies_are_powers_of_theta():
-    found = architecture.read_architecture(NEW).inverse_frequencies("sliding_attention")
-
-    assert found == pytest.approx([10000.0 ** (-2 * i / 16) for i in range(8)], rel=1e-6)
-    assert found.dtype == np.float32
 
 
 def test_an_unknown_key_is_named_and_can_be_vouched_for():
@@ -65,11 +61,6 @@ def test_an_unknown_key_is_named_and_can_be_vouched_for():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"rope_scaling": {"type": "yarn", "factor": 4.0}}, "yarn"),
-        ({"rope_parameters": {"full_attention": {"rope_type": "yarn", "rope_theta": 1.0, "factor": 4.0}}}, "yarn"),
-        ({"rope_parameters": {"full_attention": {"type": "yarn", "rope_theta": 1.0}}}, "yarn"),
-        ({"local_rope_theta": None}, "null"),
-        ({"local_rope_theta": 160000.0}, "two values of theta for sliding_attention"),
         ({"global_attn_every_n_layers": 2}, "contradict"),
         ({"layer_types": ["full_attention"]}, "layer_types"),
         ({"model_type": "roberta"}, "modernbert or bert"),
@@ -99,7 +90,7 @@ def test_a_bert_s_values_are_resolved_with_the_family_s_defaults():
     assert (found.hidden_size, found.layers, found.attention_heads, found.intermediate_size) == (384, 6, 12, 3072)
     assert (found.vocabulary_size, found.positions, found.token_types) == (30522, 512, 2)
     assert (found.norm_eps, found.activation, found.label_count) == (1e-12, "gelu", 2)
-    assert found.tables() == []
+    assert found.rotations(found.layers) == {}
 
 
 def test_each_family_says_what_its_forward_pass_costs():

@@ -8,10 +8,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from vela.graphs import costs, heads
+from vela.verify.architecture import rope
 from vela.verify.architecture.keys import label_count, refuse_unknown_keys, unsupported, whole
 
 MATHS_KEYS = frozenset(
@@ -85,9 +83,14 @@ class Bert:
             self.hidden_size, self.intermediate_size, self.layers, local_layers=0, feed_forward_products=2
         )
 
-    def tables(self) -> list[NDArray[np.float32]]:
-        """See `Architecture.tables`: positions are learned, so there is none."""
-        return []
+    @property
+    def head_width(self) -> int:
+        """See `Architecture.head_width`."""
+        return self.hidden_size // self.attention_heads
+
+    def rotations(self, exit_layer: int) -> Mapping[str, rope.Rope]:
+        """See `Architecture.rotations`: positions are learned."""
+        return {}
 
     def uses(self, tensor_name: str, decoder: heads.Decoder) -> bool:
         """See `Architecture.uses`: position numbers are no weights, and only sequence heads use the pooler."""

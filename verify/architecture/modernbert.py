@@ -1,17 +1,13 @@
 """The ModernBERT family: rotary positions, full and sliding attention, one of two generations of config keys."""
 
-import json
 from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass
-from typing import Any, Literal
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import Any, Literal, get_args
 
 from vela.graphs import costs, heads
+from vela.verify.architecture import rope
 from vela.verify.architecture.keys import label_count, refuse_unknown_keys, unsupported, whole
-
-LayerType = Literal["full_attention", "sliding_attention"]
+from vela.verify.architecture.rope_keys import LayerType, Ropes, read_ropes
 
 MATHS_KEYS = frozenset(
     "architectures model_type vocab_size hidden_size intermediate_size num_hidden_layers num_attention_heads "
@@ -29,11 +25,11 @@ INERT_KEYS = frozenset(
     "skip_first_prenorm use_fa2 compile_model loss_kwargs padding chunk_size_feed_forward is_encoder_decoder "
     "output_attentions output_hidden_states return_dict".split()
 )
-DEFAULT_THETAS: dict[LayerType, float] = {"full_attention": 160_000.0, "sliding_attention": 10_000.0}
-THETA_KEYS: dict[LayerType, str] = {"full_attention": "global_rope_theta", "sliding_attention": "local_rope_theta"}
-# What a head's trace depends on, and an encoder's does not; RoPE bases are bound later, like weights.
+LAYER_TYPES = frozenset(get_args(LayerType))
+# What a head's trace depends on, and an encoder's does not; RoPE's frequencies are bound later, like weights, and its
+# attention scaling is not: it is a constant of the trace.
 HEAD_FACTS = ("pooling", "classifier_activation", "classifier_bias")
-BOUND_LATER = ("label_count", "thetas")
+BOUND_LATER = ("label_count", "ropes")
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +43,7 @@ class ModernBert:
         attention_heads: A; each is H / A wide.
         layer_types: One per layer.
         half_window: A sliding layer's query i sees keys j with |i - j| <= half_window.
-        thetas: RoPE base per layer type.
+        ropes: Rotary positions per layer type.
         norm_eps: LayerNorm epsilon.
         activation: Of the feed-forward layers.
         classifier_activation: Of the classification head.
@@ -63,7 +59,7 @@ class ModernBert:
     attention_heads: int
     layer_types: tuple[LayerType, ...]
     half_window: int
-    thetas: tuple[tuple[LayerType, float], ...]
+    ropes: Ropes
     norm_eps: float
     activation: str
     classifier_activation: str
@@ -90,7 +86,8 @@ class ModernBert:
     @property
     def encoder_facts(self) -> Mapping[str, object]:
         """See `Architecture.encoder_facts`."""
-        return {name: value for name, value in asdict(self).items() if name not in (*HEAD_FACTS, *BOUND_LATER)}
+        facts = {name: value for name, value in asdict(self).items() if name not in (*HEAD_FACTS, *BOUND_LATER)}
+        return facts | {"attention_scalings": {kind: used.attention_scaling for kind, used in self.ropes}}
 
     @property
     def head_facts(self) -> Mapping[str, object]:
@@ -104,18 +101,13 @@ class ModernBert:
         local_layers = self.layer_types.count("sliding_attention")
         return costs.ModelCosts(self.hidden_size, self.intermediate_size, self.layers, local_layers, self.half_window)
 
-    def tables(self) -> list[NDArray[np.float32]]:
-        """See `Architecture.tables`: RoPE, one for each layer type."""
-        return [self.inverse_frequencies(layer_type) for layer_type in sorted(set(self.layer_types))]
+    def rotations(self, exit_layer: int) -> Mapping[str, rope.Rope]:
+        """See `Architecture.rotations`: one for each layer type."""
+        return {kind: used for kind, used in self.ropes if kind in self.layer_types[:exit_layer]}
 
     def uses(self, tensor_name: str, decoder: heads.Decoder) -> bool:
         """See `Architecture.uses`: every tensor."""
         return True
-
-    def inverse_frequencies(self, layer_type: LayerType) -> NDArray[np.float32]:
-        """Compute the RoPE table of a layer type: (D / 2,) float32, radians per position."""
-        exponents = np.arange(0, self.head_width, 2, dtype=np.float32) / np.float32(self.head_width)
-        return (1.0 / np.float32(dict(self.thetas)[layer_type]) ** exponents).astype(np.float32)
 
 
 def read_modernbert(config: Mapping[str, Any], allowed_keys: Collection[str]) -> ModernBert:
@@ -137,7 +129,7 @@ def read_modernbert(config: Mapping[str, Any], allowed_keys: Collection[str]) ->
         attention_heads=attention_heads,
         layer_types=layer_types,
         half_window=whole(config, "local_attention", 128) // 2,
-        thetas=_thetas(config),
+        ropes=read_ropes(config),
         norm_eps=float(config.get("norm_eps", 1e-5)),
         activation=str(config.get("hidden_activation", "gelu")),
         classifier_activation=str(config.get("classifier_activation", "gelu")),
@@ -153,7 +145,7 @@ def _layer_types(config: Mapping[str, Any], layers: int) -> tuple[LayerType, ...
     if declared is None:
         every = whole(config, "global_attn_every_n_layers", 3)
         return tuple("sliding_attention" if index % every else "full_attention" for index in range(layers))
-    if len(declared) != layers or not set(declared) <= set(DEFAULT_THETAS):
+    if len(declared) != layers or not set(declared) <= LAYER_TYPES:
         raise unsupported(f"layer_types {declared}", f"{layers} of full_attention or sliding_attention")
     every_declared = config.get("global_attn_every_n_layers")
     if every_declared is not None:
@@ -161,25 +153,3 @@ def _layer_types(config: Mapping[str, Any], layers: int) -> tuple[LayerType, ...
         if tuple(declared) != implied:
             raise unsupported("layer_types and global_attn_every_n_layers that contradict each other", "one story")
     return tuple(declared)
-
-
-def _thetas(config: Mapping[str, Any]) -> tuple[tuple[LayerType, float], ...]:
-    """Read both generations of RoPE keys; where both are there, they must agree."""
-    if config.get("rope_scaling") is not None:
-        raise unsupported(
-            f"rope_scaling {json.dumps(config['rope_scaling'])}", "plain RoPE; scaling is not supported yet"
-        )
-    parameters = config.get("rope_parameters") or {}
-    thetas: list[tuple[LayerType, float]] = []
-    for layer_type, default in DEFAULT_THETAS.items():
-        new = parameters.get(layer_type) or {}
-        kind = new.get("rope_type", new.get("type", "default"))
-        if kind != "default" or set(new) - {"rope_type", "rope_theta"}:
-            raise unsupported(f"rope_parameters {json.dumps(new)}", "rope_type default and rope_theta only")
-        stated = [value for value in (new.get("rope_theta"), config.get(THETA_KEYS[layer_type])) if value is not None]
-        if THETA_KEYS[layer_type] in config and config[THETA_KEYS[layer_type]] is None:
-            raise unsupported(f"{THETA_KEYS[layer_type]} null", "a number: readers of both generations differ on null")
-        if len({float(value) for value in stated}) > 1:
-            raise unsupported(f"two values of theta for {layer_type}: {stated}", "one")
-        thetas.append((layer_type, float(stated[0]) if stated else default))
-    return tuple(thetas)

@@ -8,11 +8,8 @@ gate reads config.json a second time, here, and export compares the built model 
 from collections.abc import Collection, Mapping
 from typing import Any, Protocol
 
-import numpy as np
-from numpy.typing import NDArray
-
 from vela.graphs import costs, heads
-from vela.verify.architecture import bert, modernbert
+from vela.verify.architecture import bert, modernbert, rope
 from vela.verify.architecture.keys import unsupported
 
 
@@ -59,8 +56,13 @@ class Architecture(Protocol):
         """What a forward pass costs, as far as sizes say."""
         ...
 
-    def tables(self) -> list[NDArray[np.float32]]:
-        """Compute the float tables that a graph may hold and the checkpoint does not."""
+    @property
+    def head_width(self) -> int:
+        """D, the width of one attention head."""
+        ...
+
+    def rotations(self, exit_layer: int) -> Mapping[str, rope.Rope]:
+        """Give the rotary positions of the first `exit_layer` layers by type; none where positions are learned."""
         ...
 
     def uses(self, tensor_name: str, decoder: heads.Decoder) -> bool:

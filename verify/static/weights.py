@@ -2,7 +2,8 @@
 
 No name is trusted. A by-reference graph must point exactly at tensors of the bundle's weight file, and those tensors
 must have the checkpoint's bytes; inline tensors must have the bytes of a checkpoint tensor, as stored or transposed.
-Float tables that the checkpoint does not hold are recomputed from config.json. So a graph from another checkpoint
+Float tables that the checkpoint does not hold are recomputed from config.json; whether layers turn by the right ones
+is rotary.py's business. So a graph from another checkpoint
 fails here in seconds, without inference, and the message says how many tensors are foreign.
 """
 
@@ -16,10 +17,9 @@ from numpy.typing import NDArray
 
 from vela.graphs import errors, heads, manifest, scorers
 from vela.verify import architecture, graph_file
+from vela.verify.architecture import rope
 
 LAYER_PATTERN = re.compile(r"(?:^|\.)layers?\.(\d+)\.")
-# float32 powers of two libraries differ by a few units in the last place; another theta differs in the first digits.
-TABLE_TOLERANCE = 1e-6
 NAMED = 4  # tensors that a message names
 
 
@@ -90,7 +90,9 @@ def check_weights(
     found, foreign = _external_matches(graph, bundle_weights, checkpoint_weights, needed)
     inline_found, unknown = _inline_matches(graph, checkpoint_weights)
     found |= inline_found
-    foreign += [_describe_table(name, value) for name, value in unknown.items() if not _is_table(value, reading)]
+    foreign += [
+        _describe_table(name, value, reading) for name, value in unknown.items() if not _is_table(value, reading)
+    ]
     missing = sorted(needed - found)
     if missing or foreign:
         raise errors.GraphError(
@@ -151,21 +153,14 @@ def _is_table(value: NDArray[Any], reading: architecture.Architecture) -> bool:
     flat = value.ravel()
     if np.array_equal(flat, np.arange(flat.size, dtype=np.float32)):
         return True
-    return any(
-        flat.shape == table.shape and np.allclose(flat, table, rtol=TABLE_TOLERANCE, atol=0.0)
-        for table in reading.tables()
-    )
+    ropes = reading.rotations(reading.layers).values()
+    return any(rope.has_frequencies(flat, used, reading.head_width) for used in ropes)
 
 
-def _describe_table(name: str, value: NDArray[Any]) -> str:
-    """Name a foreign float tensor; where it is a RoPE table, say of which theta, because that is the cause."""
-    flat = value.ravel().astype(np.float64)
-    if flat.size < 2 or flat[0] != 1.0 or flat[1] <= 0.0:
-        return name
-    ratios = flat[1:] / flat[:-1]
-    if not np.allclose(ratios, ratios[0], rtol=1e-4, atol=0.0):
-        return name
-    return f"{name} (a RoPE table of theta {ratios[0] ** -flat.size:,.0f})"
+def _describe_table(name: str, value: NDArray[Any], reading: architecture.Architecture) -> str:
+    """Name a foreign float tensor; where it has the form of a RoPE table, say of which, because that is the cause."""
+    is_like_rope = 2 * value.size == reading.head_width and np.all(np.diff(value.ravel()) < 0.0)
+    return f"{name} (a RoPE table: {rope.describe_frequencies(value)})" if is_like_rope else name
 
 
 def _listed(names: list[str]) -> str:

@@ -1,0 +1,148 @@
+"""Rotary positions of a graph: the frequencies and scalings by which it turns, followed from each Cos and Sin.
+
+A scaling is one number among the graph's scalars, and two layer types may have tables that are each right for the
+other; so it is not enough that every table of the graph is some table of the config. Here each cosine and sine is
+followed back to its frequencies and on to the factor on it, and together they must be exactly what config.json says,
+recomputed by our own code. No name is trusted.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import onnx_ir as ir
+from numpy.typing import NDArray
+
+from vela.graphs import errors
+from vela.verify import architecture, graph_file
+from vela.verify.architecture import rope
+
+# Operators through which a factor on a cosine can be seen: they move numbers and change none.
+MOVING = frozenset("Cast Concat Expand Gather Identity Reshape Slice Split Squeeze Tile Transpose Unsqueeze".split())
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """One cosine or sine of a graph.
+
+    Attributes:
+        function: `Cos` or `Sin`.
+        frequencies: (D / 2,) float32, radians per position.
+        scaling: Factor on it.
+    """
+
+    function: str
+    frequencies: NDArray[np.float32]
+    scaling: float
+
+    def is_of(self, used: rope.Rope, width: int) -> bool:
+        """Say whether it is this rope's."""
+        return rope.has_frequencies(self.frequencies, used, width) and rope.has_scaling(self.scaling, used)
+
+    def __str__(self) -> str:
+        return f"{self.function} of {rope.describe_frequencies(self.frequencies)}, scaled by {self.scaling:.6g}"
+
+
+def check_rotary(graph: graph_file.GraphFile, reading: architecture.Architecture, exit_layer: int) -> str:
+    """Check that a graph turns by the rotary positions of the config, and by no others.
+
+    Args:
+        graph: The parsed graph.
+        reading: The checkpoint's architecture.
+        exit_layer: Layers that the graph runs.
+
+    Raises:
+        GraphError: rotary positions are missing or foreign; the message says what was found for what.
+    """
+    ropes = reading.rotations(exit_layer)
+    turns = find_turns(graph)
+    missing = _missing(turns, ropes, reading.head_width)
+    foreign = [turn for turn in turns if not any(turn.is_of(used, reading.head_width) for used in ropes.values())]
+    if missing or foreign:
+        described = "; ".join(sorted({str(turn) for turn in foreign}))
+        lacking = f", of which it lacks {'; '.join(missing)}" if missing else ""
+        raise errors.GraphError(
+            f"other rotary positions: {described}" if foreign else "too few rotary positions",
+            expected=f"exactly those of config.json{lacking}",
+            where=graph.path.name,
+            fix="The graph was exported with another RoPE or with its scaling dropped: export again.",
+        )
+    return f"{len(turns)} cosines and sines turn by {len(ropes)} tables of config.json"
+
+
+def find_turns(graph: graph_file.GraphFile) -> list[Turn]:
+    """Find the cosines and sines of a graph, with their frequencies and factors.
+
+    Raises:
+        GraphError: one has no table of frequencies, several, or factors that differ from use to use.
+    """
+    found = []
+    for node in graph.model.graph.all_nodes():
+        if node.op_type in ("Cos", "Sin") and not node.domain:
+            tables, factors = _tables_before(node), _factors_after(node.outputs[0])
+            if len(tables) != 1 or len(factors) != 1:
+                raise graph_file.invalid_graph(
+                    graph.path, f"{node.outputs[0].name} of {len(tables)} tables, scaled by {sorted(factors)}"
+                )
+            found.append(Turn(node.op_type, tables[0], factors.pop()))
+    return found
+
+
+def _missing(turns: list[Turn], ropes: Mapping[str, rope.Rope], width: int) -> list[str]:
+    """Name the ropes of the config that no cosine, or no sine, turns by."""
+    return [
+        f"{kind} {used}"
+        for kind, used in ropes.items()
+        if {turn.function for turn in turns if turn.is_of(used, width)} != {"Cos", "Sin"}
+    ]
+
+
+def _tables_before(node: ir.Node) -> list[NDArray[np.float32]]:
+    """Give the float tensors that a node's input is computed from, without positions 0 to T-1 and single numbers."""
+    tables, seen, waiting = [], set(), list(node.inputs)
+    while waiting:
+        value = waiting.pop()
+        if value is None or id(value) in seen:
+            continue
+        seen.add(id(value))
+        content = _float_constant(value)
+        if content is not None and content.size > 1 and not np.array_equal(content, np.arange(content.size)):
+            tables.append(content)
+        elif content is None and (producer := value.producer()) is not None:
+            waiting += producer.inputs
+    return tables
+
+
+def _factors_after(value: ir.Value) -> set[float]:
+    """Give the products of the single numbers by which a value is multiplied, one for each of its uses."""
+    factors, waiting = set(), [(value, 1.0)]
+    while waiting:
+        current, factor = waiting.pop()
+        for user in current.consumers():
+            if user.op_type in MOVING and not user.domain:
+                waiting += [(output, factor) for output in user.outputs]
+            elif (number := _single_factor(user, current)) is not None:
+                waiting.append((user.outputs[0], factor * number))
+            else:
+                factors.add(factor)
+    return factors
+
+
+def _single_factor(node: ir.Node, value: ir.Value) -> float | None:
+    """Give the number by which a node multiplies a value; None where it does anything else."""
+    if node.op_type != "Mul" or node.domain:
+        return None
+    for other in node.inputs:
+        content = None if other is None or other is value else _float_constant(other)
+        if content is not None and content.size == 1:
+            return float(content[0])
+    return None
+
+
+def _float_constant(value: ir.Value) -> NDArray[np.float32] | None:
+    """Give an inline constant's numbers, flat; None for what is computed, fed, stored elsewhere, or no float32."""
+    tensor = ir.convenience.get_const_tensor(value)
+    if tensor is None or isinstance(tensor, ir.ExternalTensor) or tensor.dtype != ir.DataType.FLOAT:
+        return None
+    content: NDArray[np.float32] = tensor.numpy()
+    return content.ravel()
