@@ -9,12 +9,14 @@ from typing import Literal, assert_never
 import onnx_ir as ir
 
 from vela.export.passes import (
+    divide_products,
     expand_fused,
     expand_portable,
     fix_shape,
     fuse_operators,
     order_gelu,
     order_products,
+    remove_unused,
     simplify,
 )
 from vela.graphs import contract
@@ -25,7 +27,7 @@ FORMS: tuple[Form, ...] = ("cpu", "portable", "cuda")
 TARGETS: dict[Form, contract.Target] = {"cpu": "ort", "cuda": "ort", "portable": "portable"}
 
 # On a GPU few tokens cost launches and many cost bytes. Source: H200, 307M shape, CUDA graph, 16 to 8,192 tokens.
-CUDA_ROTATES_WHOLE_TOKENS = 128
+CUDA_ROTATES_WHOLE_TOKENS = 64
 CUDA_SMALL_BLOCK_TOKENS = 1024
 CUDA_BIAS_TOKENS = 8192
 CUDA_COLUMN_WIDTH = 8  # its kernels want heads of a multiple of 8
@@ -49,6 +51,8 @@ def specialise(model: ir.Model, form: Form, rows: int | None, tokens: int | None
     if rows is None or tokens is None:
         expand_fused.expand_fused(model, expand_fused.Policy(takes_mask=takes_mask))
         fuse_operators.fuse_gelu(model)
+        remove_unused.remove_unused(model)
+        divide_products.divide_products(model)
         simplify.fold_shapes(model, 0)
         return
     fix_shape.fix_inputs(model, rows, tokens)

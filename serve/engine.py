@@ -197,7 +197,13 @@ def _session_options(options: SessionOptions, device: devices.Device) -> Any:
     levels = onnxruntime.GraphOptimizationLevel
     inner.graph_optimization_level = levels.ORT_ENABLE_ALL if options.optimise else levels.ORT_DISABLE_ALL
     inner.log_severity_level = 3
-    entries = {"session.record_ep_graph_assignment_info": "1", "session.intra_op.allow_spinning": "0"}
+    entries = {
+        "session.record_ep_graph_assignment_info": "1",
+        # Threads wait for the next operator of a run awake, and sleep between runs: waking one takes longer than a
+        # small operator. Source: measured, 64 tokens on an otherwise idle machine, 0.19 s asleep and 0.14 s awake.
+        "session.intra_op.allow_spinning": "1",
+        "session.force_spinning_stop": "1",
+    }
     if device.kind != "cpu":
         entries["session.disable_cpu_ep_fallback"] = "1"
     for key, value in entries.items():

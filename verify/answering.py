@@ -4,6 +4,7 @@ What is verified is what is served: the same session factory, the same padding, 
 that is not finite or of another shape ends in a failed check, never in a smaller number of comparisons.
 """
 
+import math
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,11 +16,11 @@ from numpy.typing import NDArray
 from vela.graphs import bundle, errors, heads, manifest, record
 from vela.serve import device as devices
 from vela.serve import engine
-from vela.verify import cases, compare, order, reference
+from vela.verify import bars, cases, compare, order, reference
 
 # Pads beyond this fill the whole window of some rows in every model of the family (half-window 64, both sides).
 WINDOW_PADS = 128
-REPEATED_RUNS = 8  # runs that are run twice and must be equal bit for bit
+REPEATED_RUNS = 8  # runs that are run twice and must be equal, bit for bit on the CPU
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +80,7 @@ def answer_runs(
         except (errors.VerificationError, errors.EngineError) as cause:
             problem = problem or str(cause)
     finite = _check("outputs.finite", problem, started, f"{len(differences)} answers, all numbers finite")
-    repeated = _repeat(session, runs[:: max(1, len(runs) // REPEATED_RUNS)], pad_id)
+    repeated = _repeat(session, runs[:: max(1, len(runs) // REPEATED_RUNS)], pad_id, bars.repeat_bound(device.kind))
     decided = order.place_in_order(differences) if head.kind == "rerank" else tuple(differences)
     return Answered((placed, finite, repeated), decided, session.facts)
 
@@ -114,18 +115,31 @@ def noise_of(exact: Sequence[reference.Answer], wide: Sequence[reference.Answer]
     )
 
 
-def _repeat(session: engine.Session, runs: Sequence[cases.Run], pad_id: int) -> record.Check:
+def _repeat(session: engine.Session, runs: Sequence[cases.Run], pad_id: int, bound: float) -> record.Check:
     """Run some runs twice: one that differs from itself proves nothing about the checkpoint."""
     started = time.monotonic()
-    problem = ""
+    problem, largest = "", 0.0
     try:
         for run in runs:
             first, second = run_case(session, run, pad_id), run_case(session, run, pad_id)
-            if any(not np.array_equal(first[name], second[name], equal_nan=True) for name in first):
-                problem = problem or f"two runs of {run.case.id} on the same session differ"
+            found = max(_apart(first[name], second[name]) for name in first)
+            largest = max(largest, found)
+            if found > bound:
+                problem = problem or (
+                    f"two runs of {run.case.id} on the same session differ by {found:.1e}, where {bound:.1e} is allowed"
+                )
     except errors.VelaError as cause:
         problem = str(cause)
-    return _check("engine.repeatable", problem, started, f"{len(runs)} runs equal themselves bit for bit")
+    detail = "equal themselves bit for bit" if largest == 0.0 else f"differ from themselves by {largest:.1e} at most"
+    return _check("engine.repeatable", problem, started, f"{len(runs)} runs {detail}")
+
+
+def _apart(first: NDArray[np.float32], second: NDArray[np.float32]) -> float:
+    """Give the largest difference of two answers; infinite where only one of them is a number."""
+    if np.array_equal(first, second, equal_nan=True):
+        return 0.0
+    found = float(np.max(np.abs(first - second)))
+    return found if math.isfinite(found) else math.inf
 
 
 def _check(name: str, problem: str, started: float, detail: str = "") -> record.Check:

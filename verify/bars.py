@@ -119,6 +119,17 @@ GPU = Bar(
 BARS = {bar.name: bar for bar in (STRICT, STRICT_GPU, CPU, GPU)}
 
 
+# How far two runs of one graph on one session may be apart. On the CPU sums are taken in one order. On a GPU they are
+# not: products that are split along their sums add up in the order in which parts arrive. Source: H200, CUDA 13, graphs
+# of 512 and 2,048 tokens, which differed from themselves; the same floor as strict's for logits.
+REPEATS_ON_GPU = 2e-5
+
+
+def repeat_bound(device_kind: str) -> float:
+    """Give the largest difference between two runs of the same input, in the units of the output."""
+    return 0.0 if device_kind == "cpu" else REPEATS_ON_GPU
+
+
 def choose_bar(name: str, device_kind: str) -> Bar:
     """Give the bar for a name on a device; `strict` and `upstream` depend on the kind of device.
 
