@@ -1,8 +1,9 @@
 """The PyTorch reference for inputs whose scores do not fit in memory: the same model, attention by chunks of queries.
 
 SDPA with a window needs a (T, T) mask, 1 GB at 32,768 tokens as bool and 4 GB as the bias that PyTorch makes of it.
-Here a chunk of queries takes its whole softmax over all keys that it may see, so nothing is approximated, and the
-scores of one chunk are all that is held: 200 MB on the 307M shape. exact.py uses it, and proves it against SDPA first.
+Here a chunk of queries takes its whole softmax over all keys that its window reaches, so nothing is approximated;
+layers without a window are SDPA itself, which holds no scores where there is no mask. exact.py uses it, and proves it
+against SDPA with its mask first.
 """
 
 import math
@@ -33,7 +34,7 @@ def attend_in_chunks(
     sliding_window: int | None = None,
     **_: object,
 ) -> tuple[torch.Tensor, None]:
-    """Attend exactly, QUERIES_AT_ONCE queries at a time.
+    """Attend exactly, and under a window QUERIES_AT_ONCE queries at a time.
 
     Args:
         module: The attention layer; unused, part of Transformers' interface.
@@ -49,9 +50,11 @@ def attend_in_chunks(
     """
     if attention_mask is not None:
         raise ValueError("the chunked reference is for rows without padding")
-    tokens = query.shape[2]
-    reach = tokens if sliding_window is None else sliding_window - 1
-    query, key, value = query * scaling, key.contiguous(), value.contiguous()
+    if sliding_window is None:
+        whole = torch.nn.functional.scaled_dot_product_attention(query, key, value, scale=scaling)
+        return whole.transpose(1, 2), None
+    tokens, reach = query.shape[2], sliding_window - 1
+    query = query * scaling
     places = torch.arange(tokens)
     output = torch.empty_like(query)
     for start in range(0, tokens, QUERIES_AT_ONCE):

@@ -215,11 +215,12 @@ def prove_long(
     _progress(f"chunked reference against SDPA: {proof}, allowed {ground.bound:.1e}")
     if not proof["passed"]:  # nothing may be judged by it
         return {"proof": proof, "rows": []}
-    answers = chunked_reference.answer_in_chunks(source, [draw_row(tokens, vocabulary) for tokens in (partly, full)])
-    long_ground = Ground(dict(zip((partly, full), answers, strict=True)), ground.noise)
-    rows = []
+    wanted = [run for run in (Run(FULL, full, full), Run(PARTLY, partly, full)) if arguments.fill in ("both", run.name)]
+    tokens = [run.tokens for run in wanted]
+    answers = chunked_reference.answer_in_chunks(source, [draw_row(count, vocabulary) for count in tokens])
+    long_ground, rows = Ground(dict(zip(tokens, answers, strict=True)), ground.noise), []
     for graph in graphs:
-        for run in (Run(FULL, full, full), Run(PARTLY, partly, full)):
+        for run in wanted:
             if run.name == FULL or graph.takes_mask:
                 rows += judge(graph, [run], ask(opened, graph, [run]), long_ground)
     return {"proof": proof, "rows": rows}
@@ -269,6 +270,7 @@ def read_arguments(words: Sequence[str]) -> argparse.Namespace:
     )
     parser.add_argument("--graphs", default="*", help="which graphs, as a pattern of ids")
     parser.add_argument("--long", type=int, help="a length for the dynamic graphs that SDPA is not asked for")
+    parser.add_argument("--fill", choices=["both", FULL, PARTLY], default="both", help="of the rows under --long")
     parser.add_argument("--proof-tokens", type=int, default=PROOF_TOKENS, help="where chunks are proved against SDPA")
     arguments = parser.parse_args(words)
     if min(*arguments.lengths, arguments.long or 2, arguments.proof_tokens) < 2:

@@ -78,7 +78,6 @@ def test_a_near_miss_gives_the_numbers_of_its_own_graph(packed, change, expand):
     assert np.abs(found - planted.expected_as_planted())[planted.seen].max() < NOISE
 
 
-@pytest.mark.xfail(reason="defect: any factor on a table is taken for attention scaling, a scalar", strict=True)
 def test_a_table_whose_factor_differs_from_dimension_to_dimension_is_not_recognised(packed):
     (found,) = recognise_attention.find_attention(packed.with_change("uneven_factor").model().graph)
 
