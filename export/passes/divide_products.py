@@ -31,7 +31,7 @@ def divide_products(model: ir.Model) -> None:
             limits = (writer.constant([number]) for number in (index * rows, (index + 1) * rows, 0))
             part = writer.op("Transpose", [writer.op("Slice", [weight, *limits])], perm=[1, 0])
             divided = writer.op("MatMul", [product.inputs[0], part])
-            divided.shape, divided.dtype = output.shape, output.dtype
+            divided.shape, divided.type = output.shape, output.type
             ir.convenience.replace_all_uses_with(output, divided)
         graph.remove(split, safe=True)
 
@@ -44,7 +44,7 @@ def _split_weight(split: ir.Node) -> ir.Value | None:
     if product is None or product.op_type != "MatMul" or len(product.outputs[0].uses()) != 1:
         return None
     turned = product.inputs[1].producer() if product.inputs[1] is not None else None
-    if turned is None or turned.op_type != "Transpose" or turned.attributes["perm"].as_ints() != [1, 0]:
+    if turned is None or turned.op_type != "Transpose" or tuple(turned.attributes["perm"].as_ints()) != (1, 0):
         return None
     weight = turned.inputs[0]
     if weight is None or not weight.is_graph_input() or weight.shape is None or not isinstance(weight.shape[0], int):

@@ -32,7 +32,9 @@ def order_products(model: ir.Model, rows: int) -> None:
     for node in list(graph):
         turned = node.inputs[1].producer() if node.op_type == "MatMul" and node.inputs[1] is not None else None
         is_turned = (
-            turned is not None and turned.op_type == "Transpose" and turned.attributes["perm"].as_ints() == [1, 0]
+            turned is not None
+            and turned.op_type == "Transpose"
+            and tuple(turned.attributes["perm"].as_ints()) == (1, 0)
         )
         weight = turned.inputs[0] if turned is not None and is_turned else None
         if weight is None or not weight.is_graph_input() or weight.shape is None:
