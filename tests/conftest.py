@@ -27,6 +27,14 @@ BUCKETS = (64, 128)
 MAX_TOKENS = 192
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Let one worker make the released bundles while the others run what does not need them."""
+    parts: dict[bool, list[pytest.Item]] = {True: [], False: []}
+    for item in items:
+        parts["released" in getattr(item, "fixturenames", ())].append(item)
+    items[:] = [*parts[True][:1], *parts[False], *parts[True][1:]]
+
+
 @pytest.fixture(scope="session")
 def checkpoints() -> dict[str, Path]:
     """The shipped sample checkpoints of finished forms, by name."""
