@@ -9,14 +9,12 @@ from typing import Literal, assert_never
 import onnx_ir as ir
 
 from vela.export.passes import (
-    divide_products,
     expand_fused,
     expand_portable,
     fix_shape,
     fuse_operators,
     order_gelu,
     order_products,
-    remove_unused,
     simplify,
 )
 from vela.graphs import contract
@@ -51,8 +49,6 @@ def specialise(model: ir.Model, form: Form, rows: int | None, tokens: int | None
     if rows is None or tokens is None:
         expand_fused.expand_fused(model, expand_fused.Policy(takes_mask=takes_mask))
         fuse_operators.fuse_gelu(model)
-        remove_unused.remove_unused(model)
-        divide_products.divide_products(model)
         simplify.fold_shapes(model, 0)
         return
     fix_shape.fix_inputs(model, rows, tokens)
