@@ -184,10 +184,12 @@ def build_graph(
     if not plan.takes_mask:
         drop_mask.drop_mask(model)
     remove_unused.remove_unused(model)
-    specialise.specialise(model, plan.form, plan.batch, plan.sequence, takes_mask=plan.takes_mask)
+    parts = specialise.specialise(
+        model, plan.form, plan.batch, plan.sequence, takes_mask=plan.takes_mask, storage=storage
+    )
     tables = effective.computed_tables(trace.tracing_config(source))
     weights = bind_weights.Weights(folder, source.tensors, tables, storage)
-    external = bind_weights.bind_weights(model, (*encoder.weights, *head.weights), weights)
+    external = bind_weights.bind_weights(model, (*encoder.weights, *head.weights), weights, parts)
     _declare_contract(model, outputs, plan)
     strip_metadata.strip_metadata(model, keep_scopes=plan.keeps_scopes)
     return model, external

@@ -9,12 +9,14 @@ from typing import Literal, assert_never
 import onnx_ir as ir
 
 from vela.export.passes import (
+    divide_products,
     expand_fused,
     expand_portable,
     fix_shape,
     fuse_operators,
     order_gelu,
     order_products,
+    remove_unused,
     simplify,
 )
 from vela.graphs import contract
@@ -31,7 +33,15 @@ CUDA_BIAS_TOKENS = 8192
 CUDA_COLUMN_WIDTH = 8  # its kernels want heads of a multiple of 8
 
 
-def specialise(model: ir.Model, form: Form, rows: int | None, tokens: int | None, *, takes_mask: bool) -> None:
+def specialise(
+    model: ir.Model,
+    form: Form,
+    rows: int | None,
+    tokens: int | None,
+    *,
+    takes_mask: bool,
+    storage: contract.WeightStorage = "reference",
+) -> dict[str, divide_products.Rows]:
     """Specialise in place.
 
     Args:
@@ -40,6 +50,10 @@ def specialise(model: ir.Model, form: Form, rows: int | None, tokens: int | None
         rows: B of a fixed graph, else None.
         tokens: T of a fixed graph, else None.
         takes_mask: Whether it looks at padding.
+        storage: Whether weights will be references: only those can be of a part of a tensor without a copy.
+
+    Returns:
+        Weight inputs that are rows of another, by name.
 
     Raises:
         ValueError: a form that is fixed got no shape, or a dynamic one got one.
@@ -49,8 +63,10 @@ def specialise(model: ir.Model, form: Form, rows: int | None, tokens: int | None
     if rows is None or tokens is None:
         expand_fused.expand_fused(model, expand_fused.Policy(takes_mask=takes_mask))
         fuse_operators.fuse_gelu(model)
+        remove_unused.remove_unused(model)
+        parts = divide_products.divide_products(model) if storage == "reference" else {}
         simplify.fold_shapes(model, 0)
-        return
+        return parts
     fix_shape.fix_inputs(model, rows, tokens)
     match form:
         case "portable":
@@ -67,6 +83,7 @@ def specialise(model: ir.Model, form: Form, rows: int | None, tokens: int | None
             assert_never(form)
     fix_shape.clear_shapes(model)
     simplify.fold_shapes(model, tokens)
+    return {}
 
 
 def cuda_policy(tokens: int) -> expand_fused.Policy:

@@ -81,7 +81,7 @@ class Graph(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         exit_layer: Layers that it runs; the whole model's count where it has no early exit.
         inputs: In graph order.
         outputs: In graph order.
-        external: Initializer name to tensor name in `Manifest.weights`.
+        external: Initializer name to tensor name in `Manifest.weights`; an initializer may be some of a tensor's rows.
         inline: Tensors that lie in the graph file.
     """
 

@@ -9,10 +9,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import onnx_ir as ir
 from numpy.typing import NDArray
 
+from vela.export.passes import divide_products
 from vela.graphs import contract, errors, safetensors_header
 
 INLINE_LIMIT_BYTES = 1024
@@ -56,17 +58,29 @@ class Weights:
         )
 
 
-def bind_weights(model: ir.Model, names: tuple[str, ...], weights: Weights) -> dict[str, str]:
+def bind_weights(
+    model: ir.Model, names: tuple[str, ...], weights: Weights, parts: Mapping[str, divide_products.Rows]
+) -> dict[str, str]:
     """Bind every weight input that is left in the graph, in place.
+
+    Args:
+        model: A graph whose weights are inputs.
+        names: The inputs that are weights.
+        weights: What they are bound to.
+        parts: The inputs that are rows of a weight; they are references whatever their size.
 
     Returns:
         Initializer name to tensor name in the checkpoint's files, for the external ones.
     """
     external = {}
-    for value in [value for value in model.graph.inputs if value.name in names]:
+    for value in [value for value in model.graph.inputs if value.name in names or value.name in parts]:
         model.graph.inputs.remove(value)
         name = str(value.name)
-        if name in weights.tables:
+        if name in parts:
+            file, tensor_name, place = weights.find(parts[name].weight)
+            value.const_value = _reference(weights.folder, file, name, _rows(place, parts[name]))
+            external[name] = tensor_name
+        elif name in weights.tables:
             value.const_value = ir.Tensor(weights.tables[name], name=name)
         else:
             file, tensor_name, place = weights.find(name)
@@ -92,6 +106,16 @@ def _reference(folder: Path, file: str, name: str, place: safetensors_header.Sto
         shape=ir.Shape(place.shape),
         name=name,
         base_dir=folder,
+    )
+
+
+def _rows(place: safetensors_header.StoredTensor, rows: divide_products.Rows) -> safetensors_header.StoredTensor:
+    row_bytes = place.length // place.shape[0]
+    return msgspec.structs.replace(
+        place,
+        shape=(rows.count, *place.shape[1:]),
+        offset=place.offset + rows.first * row_bytes,
+        length=rows.count * row_bytes,
     )
 
 

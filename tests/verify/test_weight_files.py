@@ -96,7 +96,7 @@ def test_a_reference_to_the_wrong_shard_fails(tmp_path, sharded, export, reseal)
 
     failed = {check.name: check.detail for check in judge(folder, sharded)[0].checks if check.status == "failed"}
 
-    assert f"of {SHARDS[0]} are no tensor: its offset or length is wrong" in failed["weights.identity"]
+    assert f"of {SHARDS[0]} are neither a tensor nor rows of one" in failed["weights.identity"]
 
 
 def unlist(folder: Path) -> None:

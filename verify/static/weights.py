@@ -1,14 +1,16 @@
 """Weight identity: every tensor of the checkpoint is in the graph, by content, and nothing else is.
 
-No name is trusted. A by-reference graph must point exactly at tensors of the bundle's weight file, and those tensors
-must have the checkpoint's bytes; inline tensors must have the bytes of a checkpoint tensor, as stored or transposed.
-Float tables that the checkpoint does not hold are recomputed from config.json; whether layers turn by the right ones
-is rotary.py's business. So a graph from another checkpoint
-fails here in seconds, without inference, and the message says how many tensors are foreign.
+No name is trusted. A by-reference graph must point exactly at tensors of the bundle's weight file, or at rows of one
+that are all there once, and those tensors must have the checkpoint's bytes; inline tensors must have the bytes of a
+checkpoint tensor, as stored or transposed. Float tables that the checkpoint does not hold are recomputed from
+config.json; whether layers turn by the right ones is rotary.py's business. So a graph from another checkpoint fails
+here in seconds, without inference, and the message says how many tensors are foreign.
 """
 
+import bisect
+import math
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -28,22 +30,39 @@ class StoredWeights:
     """The tensors of a folder's weight files, by place and by content.
 
     Attributes:
-        by_place: Tensor for (file, offset, length in bytes).
+        by_file: A file's tensors in the order of their offsets.
         by_content: Names for a digest; equal tensors share one.
     """
 
-    by_place: Mapping[tuple[str, int, int], manifest.WeightTensor]
+    by_file: Mapping[str, Sequence[manifest.WeightTensor]]
     by_content: Mapping[str, tuple[str, ...]]
 
     @classmethod
     def from_tensors(cls, tensors: Iterable[manifest.WeightTensor]) -> Self:
         """Index described tensors."""
-        by_place: dict[tuple[str, int, int], manifest.WeightTensor] = {}
+        by_file: dict[str, list[manifest.WeightTensor]] = {}
         by_content: dict[str, tuple[str, ...]] = {}
-        for tensor in tensors:
-            by_place[tensor.file, tensor.offset, tensor.length] = tensor
+        for tensor in sorted(tensors, key=lambda tensor: (tensor.offset, tensor.length)):
+            by_file.setdefault(tensor.file, []).append(tensor)
             by_content[tensor.sha256] = (*by_content.get(tensor.sha256, ()), tensor.name)
-        return cls(by_place, by_content)
+        return cls(by_file, by_content)
+
+    def locate(self, external: graph_file.ExternalTensor) -> tuple[manifest.WeightTensor, range] | None:
+        """Find the tensor that an external one is, or whose rows it is; None where it is neither."""
+        tensors = self.by_file.get(external.location, ())
+        index = bisect.bisect_right(tensors, external.offset, key=lambda tensor: tensor.offset) - 1
+        if index < 0:
+            return None
+        tensor = tensors[index]
+        before = external.offset - tensor.offset
+        if before == 0 and external.shape == tensor.shape and external.length == tensor.length:
+            return tensor, range(math.prod(tensor.shape[:1]))
+        if not tensor.shape or not external.shape or external.shape[1:] != tensor.shape[1:]:
+            return None
+        row_bytes = tensor.length // max(1, tensor.shape[0])
+        rows = range(before // max(1, row_bytes), before // max(1, row_bytes) + external.shape[0])
+        is_whole_rows = before % max(1, row_bytes) == 0 and external.length == len(rows) * row_bytes
+        return (tensor, rows) if is_whole_rows and rows.stop <= tensor.shape[0] else None
 
 
 def needed_weights(names: Collection[str], decoder: heads.Decoder, exit_layer: int, layers: int) -> set[str]:
@@ -113,20 +132,40 @@ def _external_matches(
 ) -> tuple[set[str], list[str]]:
     found: set[str] = set()
     foreign = []
+    parts: dict[tuple[str, str], list[range]] = {}  # rows by the place of a tensor that is referred to in parts
     for name, external in graph.external.items():
-        stored = bundle_weights.by_place.get((external.location, external.offset, external.length))
-        if stored is None:
+        located = bundle_weights.locate(external)
+        names = set() if located is None else set(checkpoint_weights.by_content.get(located[0].sha256, ()))
+        if located is None:
             foreign.append(
-                f"{name} (bytes {external.offset} to {external.offset + external.length} of "
-                f"{external.location} are no tensor: its offset or length is wrong)"
+                f"{name} (bytes {external.offset} to {external.offset + external.length} of {external.location} are "
+                "neither a tensor nor rows of one: its offset, length or shape is wrong)"
             )
-        elif stored.shape != external.shape or stored.sha256 not in checkpoint_weights.by_content:
+        elif not names:
             foreign.append(name)
-        elif not (names := set(checkpoint_weights.by_content[stored.sha256])) & set(needed):
+        elif not names & set(needed):
             foreign.append(f"{name} (holds {min(names)}, which this exit does not use)")
         else:
+            stored, rows = located
+            parts.setdefault((stored.file, stored.name), []).append(rows)
             found |= names
+    for tensors in bundle_weights.by_file.values():
+        for tensor in tensors:
+            rows_used = parts.get((tensor.file, tensor.name), [])
+            if rows_used and not _covers_once_or_whole(rows_used, math.prod(tensor.shape[:1])):
+                ranges = ", ".join(f"{rows.start} to {rows.stop}" for rows in rows_used)
+                foreign.append(f"{tensor.name} (used by rows {ranges} of {tensor.shape[0]}: not each row once)")
     return found, foreign
+
+
+def _covers_once_or_whole(parts: Iterable[range], rows: int) -> bool:
+    """Say whether parts, those apart that are the whole, lie end to end over all rows."""
+    position = 0
+    for part in sorted((part for part in parts if part != range(rows)), key=lambda part: part.start):
+        if part.start != position:
+            return False
+        position = part.stop
+    return position in (0, rows)
 
 
 def _inline_matches(
