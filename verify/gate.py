@@ -186,7 +186,7 @@ def _judge_graph(
         answered = answering.answer_runs(
             opened, graph, source.head, runs, ground.answers, options.device, options.session
         )
-    evidence = judge.Evidence(source.head, answered.differences, len(runs), ground.noise)
+    evidence = judge.Evidence.from_differences(source.head.kind, answered.differences, len(runs), ground.noise)
     chosen = bars.choose_bar(options.bar, options.device.kind)
     results = [judge.judge(evidence, bar) for bar in _bars_to_state(chosen, options.device.kind)]
     checks = (*static, *answered.checks, _parity_check(results[0]))
@@ -207,7 +207,10 @@ def _judge_graph(
         bar=chosen.name,
         bars=tuple(results),
         checks=checks,
-        statistics=judge.statistics(evidence, chosen),
+        form=evidence.kind,
+        estimate=record.Estimate(0.0, len(runs), len(runs), 0),
+        runs=tuple(evidence.runs),
+        statistics=judge.count_ties(evidence, chosen),
         worst=judge.worst_inputs(answered.differences),
         tools={name: importlib.metadata.version(name) for name in TOOLS},
         created=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
