@@ -123,9 +123,8 @@ def is_agreed(run: record.Run, kind: heads.SurfaceKind, bar: bars.Bar) -> bool:
 
 def describe_run(difference: compare.Difference) -> record.Run:
     """Reduce a difference to what a bar needs of it."""
-    figures = (float(np.max(values)) for values in (difference.probability, difference.logit))
-    case = difference.case
-    found = record.Run(case.id, case.tokens, difference.padding_class, *figures, difference.cosine)
+    case, probability, logit = difference.case, float(np.max(difference.probability)), float(np.max(difference.logit))
+    found = record.Run(case.id, case.tokens, difference.padding_class, probability, logit, difference.cosine)
     if difference.agrees:
         return found
     shown = (difference.actual[:DECISION_SHOWN], difference.expected[:DECISION_SHOWN])
