@@ -84,6 +84,8 @@ class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def __post_init__(self) -> None:
         if len(set(self.inputs)) != len(self.inputs) or len(set(self.labels)) != len(self.labels):
             raise ValueError(f"job {self.job}: ids or labels repeat")
+        if not all(map(str.isprintable, (self.job, self.model, self.revision, *self.inputs, *self.labels))):
+            raise ValueError(f"job {self.job!r}: a name or an id holds control characters, which a terminal would obey")
         if self.thresholds and len(self.thresholds) != len(self.labels):
             raise ValueError(f"job {self.job}: {len(self.thresholds)} thresholds for {len(self.labels)} labels")
         if any(window < 0 for window in self.options.window or ()):

@@ -48,6 +48,8 @@ class Header(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def __post_init__(self) -> None:
         if not digests.is_sha256(self.inputs_sha256):
             raise ValueError(f"inputs_sha256 {self.inputs_sha256!r} is no SHA-256")
+        if not self.side.isprintable():
+            raise ValueError(f"side {self.side!r} holds control characters")
         Plan(self.jobs, self.inputs_sha256)  # refuses jobs that repeat
 
     @property

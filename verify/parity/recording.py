@@ -17,6 +17,7 @@ from vela.verify.parity import jobs, lines
 
 FILE_LIMIT_BYTES = 256 << 20  # 547 inputs for each of eleven jobs are 10 MB, and 200 MB with every token's row
 LINE_LIMIT_BYTES = 32 << 20  # 32,768 tokens of 35 labels are 25 MB
+ERROR_SHOWN = 200  # characters of a rejection's reason that are kept, for people
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,5 +196,6 @@ def _answer(raw: _Lines, line: lines.Line, job: jobs.Job) -> Answer:
         raise raw.unusable("both or neither of result and error", expected="one of them")
     if error:
         said = error if isinstance(error, str) else f"{error.code}: {error.message}".rstrip(": ")
-        return Answer(None, said, line.latency_ns)
+        shown = "".join(character if character.isprintable() else " " for character in said[:ERROR_SHOWN])
+        return Answer(None, shown, line.latency_ns)
     return Answer(raw.convert(line.result, lines.RESULTS[job.kind]), "", line.latency_ns)

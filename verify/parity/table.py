@@ -56,4 +56,6 @@ def _row(job: record.JobRecord, extra: record.JobExtras, view: verdict.View) -> 
 
 
 def _latency(baseline: float | None, candidate: float | None) -> str:
+    if baseline is candidate is None:
+        return "-"
     return "→".join("-" if value is None else f"{value:.1f}" for value in (baseline, candidate))

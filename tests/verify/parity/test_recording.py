@@ -104,6 +104,14 @@ def test_a_line_that_is_no_answer_is_refused(recorded, line):
         read(path)
 
 
+def test_a_rejection_s_reason_is_kept_short_and_without_control_characters(recorded):
+    head = recorded.header([recorded.job("sequence", 1)])
+    path = recorded.write("answers.jsonl", [head, {"job": "j", "id": "p0000", "error": "\x1b[2J" + "x" * 1000}])
+
+    (answer,) = read(path).answers.values()
+    assert answer.error == " [2J" + "x" * (recording.ERROR_SHOWN - 4)
+
+
 def test_empty_lines_are_skipped(recorded):
     path = recorded.write("answers.jsonl", [recorded.header([recorded.job("sequence", 1)]), *recorded.answers([CLEAR])])
     path.write_bytes(path.read_bytes().replace(b"\n", b"\n\n"))
@@ -140,6 +148,8 @@ def test_a_load_is_one_for_a_job(recorded):
     [
         {"mode": "guess"},
         {"inputs": ["a", "a"]},
+        {"inputs": ["\x1b[2J"]},
+        {"job": "a\nb"},
         {"labels": ["a", "a"]},
         {"labels": ["a"], "thresholds": [0.5, 0.5]},
         {"options": {"window": [512, -1]}},
@@ -149,6 +159,11 @@ def test_a_header_that_contradicts_itself_is_refused(recorded, change):
     assert "line 1: found a line that is not of the format" in refusal(
         recorded, job=recorded.job("sequence", 3) | change
     )
+
+
+def test_a_side_with_control_characters_is_refused(recorded):
+    with pytest.raises(errors.VerificationError, match="control characters"):
+        read(recorded.write("answers.jsonl", [recorded.header([], side="\x1b[2J")]))
 
 
 def test_two_jobs_of_one_name_are_refused(recorded):
