@@ -42,12 +42,18 @@ def test_one_number_that_is_not_finite_fails_wherever_it_stands(recorded, wrong,
     assert reasons[0].startswith(f"non-finite: probabilities[{place}] of the candidate is ")
 
 
-def test_a_number_of_the_baseline_that_is_not_finite_fails_too(recorded):
+@pytest.mark.parametrize("wrong", [NAN, INFINITY, None])
+def test_a_number_of_the_baseline_that_is_not_finite_fails_too(recorded, wrong):
+    found = recorded.compare("sequence", [label(wrong, 0.1)], [CLEAR])
+
+    assert found.vela.verdicts == {"upstream": "failed", "strict": "failed"}
+    assert "probabilities[0] of the baseline is" in found.vela.jobs[0].verdicts["upstream"].reasons[0]
+
+
+def test_both_sides_not_finite_alike_is_no_agreement(recorded):
     found = recorded.compare("sequence", [label(NAN, NAN)], [label(NAN, NAN)])
 
-    assert not found.passed
-    assert "of the baseline" not in found.vela.jobs[0].verdicts["upstream"].reasons[0]  # the candidate's comes first
-    assert not recorded.compare("sequence", [label(NAN, 0.1)], [CLEAR]).passed
+    assert (found.passed, found.jobs[0].agreement) == (False, 0.0)
 
 
 def test_a_hazard_graph_that_answers_nan_everywhere_fails(recorded):

@@ -231,6 +231,13 @@ def test_documents_must_keep_their_order_outside_ties(recorded):
     assert turned.jobs[0].disagreements[0].detail == "2 of 3 pairs of documents change places"
 
 
+def test_documents_that_the_candidate_puts_level_have_lost_their_order_and_level_ones_have_none(recorded):
+    level, clear = documents(1.0, 1.0), documents(2.0, 1.0)
+
+    assert recorded.compare("rerank", [clear], [level]).vela.verdicts["upstream"] == "failed"
+    assert recorded.compare("rerank", [level], [level]).vela.verdicts["strict"] == "passed"
+
+
 def test_other_documents_are_no_order_to_compare(recorded):
     baseline, other = documents(2.0, 1.0), documents(2.0)
 
