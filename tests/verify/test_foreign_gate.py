@@ -15,7 +15,7 @@ from transformers import AutoModelForSequenceClassification, BertModel
 
 from vela.export import verification
 from vela.graphs import errors, record
-from vela.verify import bars, checkpoint, foreign_gate
+from vela.verify import bars, checkpoint, foreign_gate, table
 from vela.verify.options import GateOptions
 
 SAMPLE = "tiny-intent"
@@ -141,6 +141,7 @@ def test_a_quantised_graph_is_judged_by_the_reduced_bar_with_its_figures(tmp_pat
     parity = next(check for check in found.checks if check.name == "parity.reduced")
     assert (found.precision, found.bar) == ("int8", "reduced")
     assert "cosine 0.99" in parity.detail
+    assert "graphs of int8 weights passed the reduced bar" in next(table.verdict_table("g", [found]))[0]
     assert "no FP32 graph of this file was verified" in found.reference
     assert found.compared == found.planned > 0
     assert not {"laws.poison", "engine.rewrites"} & set(statuses(found))
