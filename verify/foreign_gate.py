@@ -138,10 +138,8 @@ def _make_record(
     kind, ground, answered = source.head.kind, outcome.ground, outcome.answered
     evidence = judge.Evidence.from_differences(kind, answered.differences, len(outcome.kept), ground.noise)
     results = [judge.judge(evidence, bar) for bar in verdict.bars_to_state(chosen, device.kind)]
-    parity = verdict.parity_check(results[0])
-    parity = msgspec.structs.replace(parity, detail=f"{parity.detail}{say_figures(evidence)}")
     made = [check for check in answered.checks if chosen is not bars.REDUCED or check.name not in LAWS_OF_FP32]
-    checks = (*found.checks, *made, parity)
+    checks = (*found.checks, *made, _parity_check(results[0], evidence))
     apart = "; no FP32 graph of this file was verified, so its rounding counts too" if chosen is bars.REDUCED else ""
     return record.Record(
         schema_version=record.SCHEMA_VERSION,
@@ -170,6 +168,12 @@ def _make_record(
         duration_s=0.0,
         precision=found.precision or "unknown",
     )
+
+
+def _parity_check(result: record.BarResult, evidence: judge.Evidence) -> record.Check:
+    """State what the deciding bar says, with the figures that it may not bound."""
+    found = verdict.parity_check(result)
+    return msgspec.structs.replace(found, detail=f"{found.detail}{say_figures(evidence)}")
 
 
 def write_record(folder: Path, found: record.Record, device: devices.Device) -> None:

@@ -78,7 +78,15 @@ def prepare(
     except errors.VelaError:
         paces[kind] = paces["exact"]  # it fails again, with its reason, when it is judged
     noise_cases = grounds.pick_noise_cases(made, options.max_tokens)
-    return schedule.Preparation({graph.id: (graph, listed)}, noise_cases, references, paces, {kind: load_s}, options)
+    return schedule.Preparation(
+        planned={graph.id: (graph, listed)},
+        noise_cases=noise_cases,
+        references=references,
+        paces=paces,
+        load_s={kind: load_s},
+        together=grounds.time_together(references, made),
+        options=options,
+    )
 
 
 def fit_shape(graph: manifest.Graph, listed: runs.Planned) -> runs.Planned:
