@@ -20,7 +20,7 @@ from onnx import numpy_helper
 from safetensors.numpy import save_file
 
 from vela.export import verification
-from vela.verify import checkpoint, foreign_checks, foreign_gate
+from vela.verify import checkpoint, foreign_checks, foreign_gate, ground, rows
 from vela.verify.options import GateOptions
 
 pytestmark = pytest.mark.peers
@@ -91,6 +91,16 @@ def test_an_int8_graph_is_recognised_as_its_checkpoint_and_judged_by_the_reduced
     assert "cosine 0.99" in details["parity.reduced"]
     assert found.compared == found.planned > 0
     assert min(run.cosine for run in found.runs) > 0.99
+
+
+def test_the_128_tokens_at_which_its_tokenizer_file_cuts_and_pads_cut_no_case(minilm):
+    stated = json.loads((minilm / "tokenizer.json").read_text())
+
+    made = ground.make_cases(checkpoint.Checkpoint.read(minilm), rows.read_corpus(None), 256)
+
+    assert (stated["truncation"]["max_length"], stated["padding"]["strategy"]) == (128, {"Fixed": 128})
+    assert max(case.tokens for case in made) == 256
+    assert min(case.tokens for case in made) == 2
 
 
 def test_the_same_graph_for_a_sibling_has_other_weights_and_is_not_run(int8_graph):
