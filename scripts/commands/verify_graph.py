@@ -5,6 +5,7 @@ from pathlib import Path
 import click
 
 FOLDER = click.Path(path_type=Path, file_okay=False)
+FILE = click.Path(path_type=Path, dir_okay=False)
 COLOURS = {"passed": "green", "failed": "red", "not_compared": "yellow"}
 
 
@@ -20,12 +21,14 @@ COLOURS = {"passed": "green", "failed": "red", "not_compared": "yellow"}
     help="Bounds that decide; upstream's are stated beside them.",
 )
 @click.option("--max-tokens", default=2048, show_default=True, type=click.IntRange(2), help="Longest dynamic case.")
-@click.option("--corpus", type=click.Path(path_type=Path, dir_okay=False), help="Your own texts, judged as well.")
+@click.option("--corpus", type=FILE, help="Your own texts, judged as well.")
 @click.option("--graph", "graphs", multiple=True, help="Judge this graph only; repeatable.")
 @click.option("--threads", type=click.IntRange(1), help="Threads of a forward; all cores of this process by default.")
 @click.option("--fail-fast", is_flag=True, help="Skip inference on a graph whose static checks failed.")
 @click.option("--allow-key", "allowed_keys", multiple=True, help="Vouch for an unknown key of config.json; repeatable.")
 @click.option("--json", "as_json", is_flag=True, help="Print the records as JSON lines.")
+@click.option("--html", type=FILE, help="Where the HTML report goes; BUNDLE/verification/report.html by default.")
+@click.option("--no-html", is_flag=True, help="Write no HTML report.")
 def command(
     bundle: Path,
     checkpoint: Path | None,
@@ -38,6 +41,8 @@ def command(
     fail_fast: bool,
     allowed_keys: tuple[str, ...],
     as_json: bool,
+    html: Path | None,
+    no_html: bool,
 ) -> None:
     """Judge every graph of BUNDLE against its checkpoint.
 
@@ -49,6 +54,8 @@ def command(
     from vela.serve.device import Device
     from vela.verify import gate, table
 
+    if no_html and html is not None:
+        raise click.UsageError("--html and --no-html contradict each other")
     options = gate.GateOptions(
         device=Device.parse(device),
         bar=bar,
@@ -67,4 +74,16 @@ def command(
     else:
         for line, verdict in table.verdict_table(bundle.name, records):
             click.echo(click.style(line, fg=COLOURS.get(verdict)))
+    if not no_html:
+        _write_report(bundle, html)
     gate.require_passed(records)
+
+
+def _write_report(bundle: Path, html: Path | None) -> None:
+    """Render all records of the bundle, those of earlier runs and other devices included."""
+    from vela.graphs import contract
+    from vela.verify.report import page, reading
+
+    target = html or bundle / contract.RECORDS_FOLDER / contract.REPORT_FILE
+    page.write(target, reading.Collected.from_bundle(bundle))
+    click.echo(f"report: {target}", err=True)
