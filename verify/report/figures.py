@@ -38,8 +38,8 @@ VARIABLES = {
     BOUND: "var(--bound)",
     **{colour: f"var(--padding-{name})" for name, colour in PADDING_COLOURS.items()},
 }
-SIZE_INCHES = (6.4, 2.9)
-AREA = (0.085, 0.15, 0.895, 0.74)  # left, bottom, width, height of the plotting area
+SIZE_INCHES = (6.4, 2.7)
+AREA = (0.105, 0.13, 0.875, 0.84)  # left, bottom, width, height of the plotting area
 # Differences outside are drawn at the edge: below is rounding of rounding (bit-equal runs are 0), above is anything.
 SMALLEST, LARGEST = 1e-9, 1e3
 LONGEST = 1 << 20  # tokens
@@ -141,8 +141,9 @@ def _make_axes(width: tuple[float, float], height: tuple[float, float]) -> tuple
 def _draw_grid(axes: Axes) -> None:
     """Label lengths at the edges of classes, and differences at decades with a line each."""
     (left, right), (low, high) = axes.get_xlim(), axes.get_ylim()
-    for power in range(math.ceil(left), math.floor(right) + 1):
-        axes.annotate(str(2**power), (power, low), (0, -6), **LABEL_BELOW)
+    powers = [float(power) for power in range(math.ceil(left), math.floor(right) + 1)]
+    for power in powers or [(left + right) / 2]:
+        axes.annotate(f"{2**power:.0f}", (power, low), (0, -6), **LABEL_BELOW)
     decades = range(math.ceil(low), math.floor(high) + 1)
     for decade in decades[:: 1 + len(decades) // 7]:
         axes.plot([left, right], [decade, decade], color=FAINT, linewidth=0.6, clip_on=False)

@@ -66,6 +66,11 @@ class Cell:
         return cls(level, worst, group.cases, group.cases - group.agreed)
 
     @property
+    def percent(self) -> int:
+        """Give how much of the cell is filled: a bar that is full at the bound."""
+        return 0 if self.worst is None else round(100 * min(1.0, max(0.0, self.worst.share)))
+
+    @property
     def detail(self) -> str:
         """Say the cell in words."""
         said = [f"{self.cases:,} inputs"]

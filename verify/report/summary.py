@@ -251,6 +251,8 @@ def _causes(graphs: Sequence[GraphSummary]) -> tuple[Cause, ...]:
     groups: dict[tuple[record.Verdict, str], list[GraphSummary]] = {}
     for graph in graphs:
         if graph.verdict != "passed":
-            groups.setdefault((graph.verdict, graph.cause), []).append(graph)
+            # Checks name the graph's own file first, which would keep equal findings apart.
+            text = graph.cause.replace(f": {graph.stored.graph_id}.onnx: ", ": ", 1)
+            groups.setdefault((graph.verdict, text), []).append(graph)
     found = [Cause(verdict, text, tuple(group)) for (verdict, text), group in groups.items()]
     return tuple(sorted(found, key=lambda cause: cause.verdict != "failed"))

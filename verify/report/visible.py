@@ -12,8 +12,6 @@ import unicodedata
 TEXT_LIMIT = 4000
 # Emoji families and several scripts cannot be written without the two joiners, and they reorder nothing.
 JOINERS = "\u200c\u200d"
-CONTROL_PICTURES = 0x2400  # U+2400 SYMBOL FOR NULL stands for U+0000, and so on
-DELETE_PICTURE = "\u2421"
 LINE_MARK = "\u21b5"  # stands before a line break, which is kept
 SCIENTIFIC_BELOW, SCIENTIFIC_FROM = 1e-2, 1e4
 MILLISECONDS_BELOW = 1.0
@@ -27,16 +25,11 @@ def visible(text: str) -> str:
 
 
 def _mark(character: str) -> str:
-    code = ord(character)
     if character == "\n":
         return f"{LINE_MARK}\n"
-    if code < 0x20:
-        return chr(CONTROL_PICTURES + code)
-    if code == 0x7F:
-        return DELETE_PICTURE
     if character.isprintable() or character in JOINERS or unicodedata.category(character) == "Zs":
         return character
-    return f"\u27e6U+{code:04X}\u27e7"
+    return f"\u27e6U+{ord(character):04X}\u27e7"
 
 
 def shorten(text: str, limit: int) -> str:

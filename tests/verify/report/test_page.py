@@ -70,7 +70,7 @@ def test_what_would_deceive_a_reader_is_written_out_everywhere(hostile_page):
     values = [value or "" for _, found in hostile_page.elements for value in found.values()]
 
     assert [text for text in (hostile_page.text, *values) if DECEIVING.search(text)] == []
-    assert "⟦U+202E⟧gnp.exe⟦U+202C⟧ ␀ ␛[2J" in hostile_page.text
+    assert "⟦U+202E⟧gnp.exe⟦U+202C⟧ ⟦U+0000⟧ ⟦U+001B⟧[2J" in hostile_page.text
 
 
 def test_the_page_needs_no_other_file_and_forbids_one(hostile_page):

@@ -108,3 +108,9 @@ def test_disagreements_that_no_tie_excuses_come_first_and_the_clearest_before_ot
         ("tie", False),
     ]
     assert graph.lost == 2
+
+
+def test_findings_that_differ_in_the_name_of_the_graphs_file_only_are_one_cause(make_failed):
+    found = summed(*(make_failed(name, cause=f"weights.identity: {name}.onnx: found other weights") for name in "ab"))
+
+    assert [(cause.text, len(cause.graphs)) for cause in found.causes] == [("weights.identity: found other weights", 2)]

@@ -21,11 +21,11 @@ def test_joiners_that_scripts_and_emoji_are_written_with_stay():
 @pytest.mark.parametrize(
     ("text", "shown"),
     [
-        ("a\0b", "a␀b"),
-        ("a\x1b[31m", "a␛[31m"),
-        ("a\tb", "a␉b"),
-        ("a\rb", "a␍b"),
-        ("a\x7fb", "a␡b"),
+        ("a\0b", "a⟦U+0000⟧b"),
+        ("a\x1b[31m", "a⟦U+001B⟧[31m"),
+        ("a\tb", "a⟦U+0009⟧b"),
+        ("a\rb", "a⟦U+000D⟧b"),
+        ("a\x7fb", "a⟦U+007F⟧b"),
         ("a\x85b", "a⟦U+0085⟧b"),
         ("a\u202eb", "a⟦U+202E⟧b"),
         ("a\u2066b\u2069", "a⟦U+2066⟧b⟦U+2069⟧"),
