@@ -74,7 +74,7 @@ def draw_decades(decades: Sequence[int], bound: float | None, unit: str) -> Mark
         bound: The largest difference that the bar allows; None where it bounds none.
         unit: What a difference is called.
     """
-    figure, axes = _make_axes((0.0, len(decades)), (0.0, 1.18 * (1.0 + math.log10(max(10, *decades)))))
+    figure, axes = _make_axes((0.0, len(decades)), (0.0, 1.26 * (1.0 + math.log10(max(10, *decades)))))
     # Decade i of the record lies between i and i + 1, so 1e-8, the first edge, is at 1.
     place = len(decades) if bound is None else 9.0 + math.log10(min(max(bound, SMALLEST), LARGEST))
     for index, count in enumerate(decades):

@@ -104,6 +104,7 @@ def _environment() -> jinja2.Environment:
     }
     environment.globals |= {
         "words": summary.WORDS,
+        "smallest": figures.SMALLEST,
         "padding_classes": matrix.PADDING_CLASSES,
         "row_limit": summary.ROW_LIMIT,
         "disagreement_limit": summary.DISAGREEMENT_LIMIT,

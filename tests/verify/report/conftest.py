@@ -171,7 +171,7 @@ class Page(HTMLParser):
         return [attributes for name, attributes in self.elements if name == tag]
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def read_page() -> Callable[..., Page]:
     """Render records and parse the page: `read_page(record, …, unjudged=("model",))`."""
 
@@ -181,26 +181,26 @@ def read_page() -> Callable[..., Page]:
     return run
 
 
-@pytest.fixture(name="make_record")
+@pytest.fixture(name="make_record", scope="session")
 def record_maker() -> Callable[..., record.Record]:
     return make_record
 
 
-@pytest.fixture(name="make_failed")
+@pytest.fixture(name="make_failed", scope="session")
 def failed_maker() -> Callable[..., record.Record]:
     return make_failed
 
 
-@pytest.fixture(name="make_not_compared")
+@pytest.fixture(name="make_not_compared", scope="session")
 def not_compared_maker() -> Callable[..., record.Record]:
     return make_not_compared
 
 
-@pytest.fixture(name="make_statistics")
+@pytest.fixture(name="make_statistics", scope="session")
 def statistics_maker() -> Callable[..., record.ClassStatistics]:
     return make_statistics
 
 
-@pytest.fixture(name="make_run")
+@pytest.fixture(name="make_run", scope="session")
 def run_maker() -> Callable[..., record.Run]:
     return make_run

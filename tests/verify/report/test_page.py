@@ -30,7 +30,7 @@ def poison(value):
     return value
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def hostile_page(read_page, make_record, make_failed, make_not_compared):
     records = [poison(make()) for make in (make_record, make_failed, make_not_compared)]
     # A bar that is known, so that every figure and plot is drawn too.
