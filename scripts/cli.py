@@ -16,6 +16,7 @@ COMMANDS = {
     "export": "Export a checkpoint to a bundle of ONNX graphs.",
     "verify-graph": "Prove that a bundle's graphs answer like their checkpoint.",
     "report": "Render stored records as one HTML page.",
+    "parity": "Compare two live systems by their recorded answers.",
     "publish": "Copy a proven bundle into a store.",
     "serve": "Serve the proven models of a store over HTTP.",
     "predict": "Answer texts on the command line.",

@@ -10,6 +10,9 @@ from typing import Self
 from vela.graphs import record
 from vela.verify import bars, judge
 
+# What is decided, by the kind of head; a label or a set of labels else.
+DECISIONS = {"token": "span sets", "rerank": "places in an order"}
+
 
 @dataclass(frozen=True, slots=True)
 class Measured:
@@ -94,12 +97,9 @@ def bar_facts(found: record.Record, bounds: Limits) -> list[tuple[str, str]]:
         facts.append(("max |Δlogit|", f"≤ {bounds.logit:.3g}, {rule}"))
     if found.form == "embedding":
         facts.append(("cosine", f"≥ {bar.embedding_cosine:g}"))
-    elif found.form == "token":
-        facts.append(("span sets that agree", _rate(bar.span_rate, bar.span_tie_margin)))
-    elif found.form == "rerank":
-        facts.append(("places in an order that agree", _rate(bar.order_rate, bar.tie_margin)))
     else:
-        facts.append(("decisions that agree", _rate(bar.decision_rate, bar.tie_margin)))
+        what = DECISIONS.get(found.form, "decisions")
+        facts.append((f"{what} that agree", _rate(bar.rate_of(found.form), bar.margin_of(found.form))))
     return facts
 
 
