@@ -1,10 +1,18 @@
 """`vela verify-graph`: the release gate."""
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
+from vela.graphs import contract
+
+if TYPE_CHECKING:
+    from vela.verify.report import reading
+
 FOLDER = click.Path(path_type=Path, file_okay=False)
+FILE = click.Path(path_type=Path, dir_okay=False)
+REPORT = f"{contract.RECORDS_FOLDER}/{contract.REPORT_FILE}"
 COLOURS = {"passed": "green", "failed": "red", "not_compared": "yellow"}
 
 
@@ -20,7 +28,7 @@ COLOURS = {"passed": "green", "failed": "red", "not_compared": "yellow"}
     help="Bounds that decide; upstream's are stated beside them.",
 )
 @click.option("--max-tokens", default=2048, show_default=True, type=click.IntRange(2), help="Longest dynamic case.")
-@click.option("--corpus", type=click.Path(path_type=Path, dir_okay=False), help="Your own texts, judged as well.")
+@click.option("--corpus", type=FILE, help="Your own texts, judged as well.")
 @click.option("--graph", "graphs", multiple=True, help="Judge this graph only; repeatable.")
 @click.option("--threads", type=click.IntRange(1), help="Threads of a forward; all cores of this process by default.")
 @click.option("--budget", type=click.FloatRange(0, min_open=True), help="Minutes that it may take; see docs/verify.md.")
@@ -29,6 +37,8 @@ COLOURS = {"passed": "green", "failed": "red", "not_compared": "yellow"}
 @click.option("--fail-fast", is_flag=True, help="Skip inference on a graph whose static checks failed.")
 @click.option("--allow-key", "allowed_keys", multiple=True, help="Vouch for an unknown key of config.json; repeatable.")
 @click.option("--json", "as_json", is_flag=True, help="Print the records as JSON lines.")
+@click.option("--html", type=FILE, help="Where the HTML report goes; BUNDLE/verification/report.html by default.")
+@click.option("--no-html", is_flag=True, help="Write no HTML report.")
 def command(
     bundle: Path,
     checkpoint: Path | None,
@@ -44,6 +54,8 @@ def command(
     fail_fast: bool,
     allowed_keys: tuple[str, ...],
     as_json: bool,
+    html: Path | None,
+    no_html: bool,
 ) -> None:
     """Judge every graph of BUNDLE against its checkpoint.
 
@@ -57,7 +69,10 @@ def command(
     from vela.verify import rejudge as rejudging
     from vela.verify import table, verdict
     from vela.verify.options import GateOptions
+    from vela.verify.report import reading
 
+    if no_html and html is not None:
+        raise click.UsageError("--html and --no-html contradict each other")
     options = GateOptions(
         device=Device.parse(device),
         bar=bar,
@@ -81,4 +96,15 @@ def command(
     else:
         for line, colour in table.verdict_table(bundle.name, records):
             click.echo(click.style(line, fg=COLOURS.get(colour)))
+    if rejudge and html is not None:
+        _write_report(html, reading.Collected(bundle.name, tuple(records)))
+    elif not rejudge and not no_html:
+        _write_report(html or bundle / REPORT, reading.Collected.from_bundle(bundle))
     verdict.require_passed(records)
+
+
+def _write_report(target: Path, collected: "reading.Collected") -> None:
+    from vela.verify.report import page
+
+    page.write(target, collected)
+    click.echo(f"report: {target}", err=True)
