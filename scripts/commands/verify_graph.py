@@ -2,10 +2,18 @@
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
+from vela.graphs import contract
+
+if TYPE_CHECKING:
+    from vela.verify.report import reading
+
 FOLDER = click.Path(path_type=Path, file_okay=False)
+FILE = click.Path(path_type=Path, dir_okay=False)
+REPORT = f"{contract.RECORDS_FOLDER}/{contract.REPORT_FILE}"
 COLOURS = {"passed": "green", "failed": "red", "not_compared": "yellow"}
 
 
@@ -21,7 +29,7 @@ COLOURS = {"passed": "green", "failed": "red", "not_compared": "yellow"}
     help="Bounds that decide: strict for FP32 weights, reduced for rounded ones. Upstream's are stated beside them.",
 )
 @click.option("--max-tokens", default=2048, show_default=True, type=click.IntRange(2), help="Longest dynamic case.")
-@click.option("--corpus", type=click.Path(path_type=Path, dir_okay=False), help="Your own texts, judged as well.")
+@click.option("--corpus", type=FILE, help="Your own texts, judged as well.")
 @click.option("--graph", "graphs", multiple=True, help="Judge this graph only; repeatable.")
 @click.option("--threads", type=click.IntRange(1), help="Threads of a forward; all cores of this process by default.")
 @click.option("--budget", type=click.FloatRange(0, min_open=True), help="Minutes that it may take; see docs/verify.md.")
@@ -31,6 +39,10 @@ COLOURS = {"passed": "green", "failed": "red", "not_compared": "yellow"}
 @click.option("--fail-fast", is_flag=True, help="Skip inference on a graph whose static checks failed.")
 @click.option("--allow-key", "allowed_keys", multiple=True, help="Vouch for an unknown key of config.json; repeatable.")
 @click.option("--json", "as_json", is_flag=True, help="Print the records as JSON lines.")
+@click.option(
+    "--html", type=FILE, help="Where the HTML report goes; BUNDLE/verification/report.html, and for a file none."
+)
+@click.option("--no-html", is_flag=True, help="Write no HTML report.")
 def command(
     subject: Path,
     checkpoint: Path | None,
@@ -47,6 +59,8 @@ def command(
     fail_fast: bool,
     allowed_keys: tuple[str, ...],
     as_json: bool,
+    html: Path | None,
+    no_html: bool,
 ) -> None:
     """Judge every graph of BUNDLE, or a single ONNX file of any exporter, against its checkpoint.
 
@@ -60,9 +74,12 @@ def command(
     from vela.verify import rejudge as rejudging
     from vela.verify import table, verdict
     from vela.verify.options import GateOptions
+    from vela.verify.report import reading
 
     is_file = subject.is_file() or (subject.suffix == ".onnx" and not subject.is_dir())
     _refuse_of_other_kind({"--graph": graphs, "--fresh": fresh, "--rejudge": rejudge}, {"--out": out}, is_file=is_file)
+    if no_html and html is not None:
+        raise click.UsageError("--html and --no-html contradict each other")
     options = GateOptions(
         device=Device.parse(device),
         bar=bar,
@@ -86,6 +103,10 @@ def command(
     else:
         for line, colour in table.verdict_table(subject.name, records):
             click.echo(click.style(line, fg=COLOURS.get(colour)))
+    if (rejudge or is_file) and html is not None:
+        _write_report(html, reading.Collected(subject.name, tuple(records)))
+    elif not rejudge and not is_file and not no_html:
+        _write_report(html or subject / REPORT, reading.Collected.from_bundle(subject))
     verdict.require_passed(records)
 
 
@@ -99,3 +120,10 @@ def _refuse_of_other_kind(of_bundles: Mapping[str, object], of_files: Mapping[st
     if given:
         kinds = ("a bundle", "a graph file") if is_file else ("a graph file", "a bundle")
         raise click.UsageError(f"{given[0]} is for {kinds[0]}, and this is {kinds[1]}.")
+
+
+def _write_report(target: Path, collected: "reading.Collected") -> None:
+    from vela.verify.report import page
+
+    page.write(target, collected)
+    click.echo(f"report: {target}", err=True)

@@ -254,6 +254,18 @@ def test_the_options_of_files_are_misuse_for_a_bundle(tmp_path, checkpoints, vel
     assert "--out is for a graph file" in err
 
 
+def test_a_report_of_a_file_is_written_only_where_the_caller_says(tmp_path, intent_graph, sibling, vela):
+    named = shutil.copy(intent_graph, tmp_path / "model.onnx")
+    asked = ("verify-graph", str(named), "--checkpoint", str(sibling))
+
+    without = vela(*asked)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["model.onnx"]
+    given = vela(*asked, "--html", str(tmp_path / "report.html"))
+
+    assert (without[0], given[0]) == (1, 1)
+    assert "other weights" in (tmp_path / "report.html").read_text()
+
+
 def test_a_record_that_cannot_be_written_says_where(tmp_path, intent_graph, checkpoints, vela):
     (tmp_path / "taken").write_text("")
     other = shutil.copy(intent_graph, tmp_path / "model_fp16.onnx")
