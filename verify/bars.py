@@ -9,7 +9,7 @@ the defect-injection measurements in reference/verification.md §4.
 from dataclasses import dataclass
 from typing import Literal
 
-from vela.graphs import errors, heads
+from vela.graphs import contract, errors, heads
 
 BarName = Literal["strict", "strict-gpu", "cpu", "gpu", "reduced"]
 
@@ -128,9 +128,13 @@ GPU = Bar(
     logit_floor=None,
     noise_factor=0.0,
 )
+# Rounded weights move every probability a little, so only what a caller sees is bounded: decisions, spans, order and
+# the direction of an embedding. The same bounds hold whether the copy is Vela's, beside the FP32 graph that was
+# verified, or somebody else's, which has none beside it and is judged against the checkpoint itself.
+# Source: the router's own rule for reduced copies (reference/vela-family.md §3), which excuses no tie.
 REDUCED = Bar(
     name="reduced",
-    reason="upstream's bar for reduced copies, against the FP32 graph that they were made from; no bound on |Δp|",
+    reason="weights rounded to 16 or 8 bits: decisions stay, probabilities move and are reported",
     max_probability=float("inf"),
     p99_probability=None,
     decision_rate=0.99,
@@ -165,20 +169,30 @@ def rewrite_bound(noise: float) -> float:
     return max(REPEATS_ON_GPU, STRICT.noise_factor * noise)
 
 
-def choose_bar(name: str, device_kind: str) -> Bar:
+def choose_bar(name: str, device_kind: str, precision: contract.WeightPrecision = "fp32") -> Bar:
     """Give the bar for a name on a device; `strict` and `upstream` depend on the kind of device.
 
+    Args:
+        name: `auto` is `strict` for FP32 weights and `reduced` for any others.
+        device_kind: Where the graph runs.
+        precision: What its weights were rounded to.
+
     Raises:
-        VerificationError: no bar is called that.
+        VerificationError: no bar is called that, or the reduced one is asked for a graph that was not reduced.
     """
     on_cpu = device_kind == "cpu"
-    aliases = {"strict": STRICT if on_cpu else STRICT_GPU, "upstream": CPU if on_cpu else GPU}
+    strict = STRICT if on_cpu else STRICT_GPU
+    automatic = strict if precision == "fp32" else REDUCED
+    aliases = {"strict": strict, "upstream": CPU if on_cpu else GPU, "auto": automatic}
     found = aliases.get(name) or {bar.name: bar for bar in BARS.values()}.get(name)  # type: ignore[call-overload]
     if found is None:
+        names = "auto, strict, upstream, cpu, gpu or reduced"
+        raise errors.VerificationError(f"the bar {name!r}", expected=names, where="--bar", fix="Name one of these.")
+    if found is REDUCED and precision == "fp32":
         raise errors.VerificationError(
-            f"the bar {name!r}",
-            expected="strict, upstream, cpu, gpu or reduced",
+            "the bar 'reduced' for FP32 weights",
+            expected="a graph whose weights were rounded",
             where="--bar",
-            fix="Name one of these.",
+            fix="FP32 graphs differ from their checkpoint by rounding only: judge them by the strict bar.",
         )
     return found
