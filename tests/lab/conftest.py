@@ -1,0 +1,40 @@
+"""What the laboratory's tests share: the seed of this run, one judge for a worker, and the released bundles."""
+
+import os
+from pathlib import Path
+
+import pytest
+from lab import judging, trial
+from lab.catalogue import Scene
+
+# Short texts, so that all faults are tried in a minute; scripts/bench/lab.py tries longer ones in every form of graph.
+MAX_TOKENS = 64
+
+
+@pytest.fixture(scope="session")
+def seed() -> int:
+    """What is drawn is drawn from this; `--lab-seed` sets it."""
+    return int(os.environ["VELA_LAB_SEED"])
+
+
+@pytest.fixture(scope="session")
+def judge() -> judging.Judge:
+    """Remembers the references of a worker."""
+    return judging.Judge()
+
+
+@pytest.fixture(scope="session")
+def ground(released: Path, checkpoints: dict[str, Path]) -> trial.Ground:
+    """The released bundles, with their records; read only."""
+    return trial.Ground(released / "bundles", next(iter(checkpoints.values())).parent)
+
+
+@pytest.fixture(scope="session")
+def scenes() -> dict[str, tuple[Scene, ...]]:
+    """Graphs of the released bundles that faults are tried on, by sample: a dynamic one and a fixed one."""
+    samples = ("intent", "guard", "multilabel", "pii", "grounded", "embedding", "reranker")
+    made = {}
+    for name in (f"tiny-{sample}" for sample in samples):
+        tokens = 128 if name == "tiny-grounded" else MAX_TOKENS
+        made[name] = (Scene(name, "model", tokens), Scene(name, f"portable-b1-s{tokens}", tokens))
+    return made
