@@ -270,9 +270,9 @@ FAULTS = (
     Fault("the mask hides the last token", "architecture", hide_last_token),
     Fault("unseen keys keep a visible weight", "architecture", partial(weaken_mask, lowest=-6.0, highest=-3.0)),
     Fault(
-        "unseen keys keep a weight of a millionth",
+        "unseen keys keep a weight of next to nothing",
         "laws",
-        partial(weaken_mask, lowest=-18.0, highest=-16.0),
+        partial(weaken_mask, lowest=-30.0, highest=-27.0),
         only="laws.poison",
     ),
     Fault(

@@ -53,11 +53,11 @@ class Scene:
 SCENES = (
     Scene("tiny-intent", "model", max_tokens=320),
     Scene("tiny-intent", "portable-b1-s64"),
-    Scene("tiny-intent", "cuda-b2-s128"),
-    Scene("tiny-guard", "portable-b2-s64"),
-    Scene("tiny-pii", "model"),
-    Scene("tiny-reranker", "portable-l4-b1-s64"),
-    Scene("tiny-embedding", "model-l4"),
+    Scene("tiny-intent", "cuda-b2-s64"),
+    Scene("tiny-guard", "portable-b2-s64", is_general=False),
+    Scene("tiny-pii", "model", is_general=False),
+    Scene("tiny-reranker", "portable-l4-b1-s64", is_general=False),
+    Scene("tiny-embedding", "model-l4", is_general=False),
     Scene("tiny-multilabel", "portable-b1-s128", is_general=False),
     Scene("tiny-grounded", "model", max_tokens=192, is_general=False),
 )

@@ -7,8 +7,9 @@ import pytest
 from lab import judging, trial
 from lab.catalogue import Scene
 
-# Short texts, so that all faults are tried in a minute; scripts/bench/lab.py tries longer ones in every form of graph.
+# Short texts and an eighth of them, so that a fault costs a second; scripts/bench/faults.py tries every form of graph.
 MAX_TOKENS = 64
+SHARE = 8
 
 
 @pytest.fixture(scope="session")
@@ -20,7 +21,7 @@ def seed() -> int:
 @pytest.fixture(scope="session")
 def judge() -> judging.Judge:
     """Remembers the references of a worker."""
-    return judging.Judge()
+    return judging.Judge(share=SHARE)
 
 
 @pytest.fixture(scope="session")

@@ -1,10 +1,12 @@
 """Where the laboratory meets the gate, from the outside: a folder goes in, statuses of checks by name come out.
 
 The only module here that knows the gate. References are remembered between faults, because the checkpoint is not what
-is under test: it answers the same texts a hundred times.
+is under test: it answers the same texts a hundred times. And only a share of the corpus is asked; what gets through
+that is asked all of it.
 """
 
 import contextlib
+import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,7 +16,7 @@ from unittest import mock
 from vela.export import verification
 from vela.graphs import errors, store
 from vela.serve import engine
-from vela.verify import checkpoint, gate
+from vela.verify import checkpoint, gate, rows
 
 OPENING, PUBLISHING = "opening", "publishing"  # what refuses besides the gate's own checks
 
@@ -62,8 +64,14 @@ class _Remembering:
 
 @dataclass(slots=True)
 class Judge:
-    """Judges bundles, remembering the reference of each checkpoint."""
+    """Judges bundles, remembering the reference of each checkpoint.
 
+    Attributes:
+        share: Every how many-th text of the corpus is asked; made texts and probes always are.
+        references: By digest of the checkpoint's files.
+    """
+
+    share: int = 1
     references: dict[str, gate.References] = field(default_factory=dict)
 
     def judge(
@@ -76,6 +84,7 @@ class Judge:
         is_fail_fast: bool = False,
         session: engine.SessionOptions | None = None,
         entries: Mapping[str, str] | None = None,
+        share: int | None = None,
     ) -> list[Outcome]:
         """Ask the gate about some graphs of a bundle."""
         options = gate.GateOptions(
@@ -85,7 +94,7 @@ class Judge:
             session=session or engine.SessionOptions(threads=1),
         )
         try:
-            with self._remembered(), _configured(entries or {}):
+            with self._remembered(), _configured(entries or {}), _thinned(share or self.share):
                 records = verification.verify_folder(folder, source, options, lambda _: None)
         except errors.VelaError as problem:
             return [Outcome("refused", {OPENING: "failed"}, f"{type(problem).__name__}: {problem}")]
@@ -122,6 +131,21 @@ def publish(folder: Path, to: Path) -> Outcome:
     except errors.VelaError as problem:
         return Outcome("refused", {PUBLISHING: "failed"}, f"{type(problem).__name__}: {problem}")
     return Outcome("passed", {PUBLISHING: "passed"}, "")
+
+
+@contextlib.contextmanager
+def _thinned(share: int) -> Iterator[None]:
+    """Let the gate read every so many-th row of its corpus."""
+    read = rows.read_corpus
+
+    def thinned(*arguments: Any) -> rows.Corpus:
+        whole = read(*arguments)
+        return dataclasses.replace(
+            whole, texts=whole.texts[::share], grounded=whole.grounded[::share], pairs=whole.pairs[::share]
+        )
+
+    with mock.patch.object(rows, "read_corpus", thinned):
+        yield
 
 
 @contextlib.contextmanager

@@ -1,4 +1,4 @@
-"""No fault of the catalogue is let through, wherever the dice put it; the full matrix is scripts/bench/lab.py's."""
+"""No fault of the catalogue is let through, wherever the dice put it; the full matrix is scripts/bench/faults.py's."""
 
 from collections import Counter
 

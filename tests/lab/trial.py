@@ -1,5 +1,6 @@
 """One trial: a fault is planted in a copy of a bundle, and the gate is asked about it."""
 
+import functools
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
@@ -76,7 +77,8 @@ def try_fault(
         if fault.is_published:
             outcome = judging.publish(folder, work / "store")
         else:
-            (outcome,) = judge.judge(
+            ask = functools.partial(
+                judge.judge,
                 folder,
                 source,
                 (scene.graph_id,),
@@ -84,6 +86,9 @@ def try_fault(
                 is_fail_fast=is_fail_fast,
                 entries=fault.session,
             )
+            (outcome,) = ask()
+            if outcome.is_let_through and judge.share > 1:
+                (outcome,) = ask(share=1)
     except NotApplicable as reason:
         return Row(fault.name, fault.family, str(scene), str(reason), is_planted=False, outcome=None)
     finally:

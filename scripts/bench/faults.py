@@ -1,6 +1,6 @@
 """Run the whole fault laboratory: every fault in every form of graph, and honest variations that must pass.
 
-    python scripts/bench/lab.py WORK [--lab-seed N] [--jobs 2] [--faults '*window*'] [--record FILE]
+    python scripts/bench/faults.py WORK [--lab-seed N] [--jobs 2] [--faults '*window*'] [--record FILE]
 
 The samples are exported once, in every form, shape and storage, to WORK. First every honest variation is judged, then
 every fault of tests/lab is planted in a copy of a bundle and judged, all checks to the end. Prints the matrix of
@@ -33,6 +33,7 @@ from vela.export import trace  # noqa: E402
 
 CHECKPOINTS = ROOT / "golden" / "checkpoints"
 SAMPLES = ("intent", "guard", "multilabel", "pii", "grounded", "embedding", "reranker")
+SHARE = 8  # every eighth text of the corpus is asked, and all of it where a fault got through that
 VERSIONS = ("vela-onnx", "onnx", "torch", "transformers", "numpy")
 Judged = list[tuple[variations.Variation, judging.Outcome]]
 
@@ -57,7 +58,7 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
         _require_publishable(work)
         rows = list(_watched("faults", trials, pool.map(functools.partial(attempt, work, seed), trials)))
     return {
-        "command": "python scripts/bench/lab.py WORK",
+        "command": "python scripts/bench/faults.py WORK",
         "lab_seed": seed,
         "minutes": round((time.monotonic() - started) / 60, 1),
         "versions": variations.versions(VERSIONS),
@@ -85,7 +86,7 @@ def attempt(work: Path, seed: int, chosen: tuple[str, catalogue.Scene]) -> trial
 @functools.cache
 def _judge() -> judging.Judge:
     """Give this worker's judge, which remembers references."""
-    return judging.Judge()
+    return judging.Judge(share=SHARE)
 
 
 def _export(work: Path) -> None:
