@@ -11,13 +11,14 @@ import torch
 
 from vela.export import reference
 from vela.graphs import bundle, errors, model_table, record
-from vela.verify import checkpoint, gate
+from vela.verify import checkpoint, gate, ground
+from vela.verify.options import GateOptions
 
 
 def verify_folder(
     folder: Path,
     checkpoint_folder: Path | None,
-    options: gate.GateOptions,
+    options: GateOptions,
     progress: gate.Progress,
     allowed_keys: Collection[str] = (),
 ) -> list[record.Record]:
@@ -41,9 +42,9 @@ def verify_folder(
     return gate.verify_bundle(opened, source, lambda: make_references(source), options, progress)
 
 
-def make_references(source: checkpoint.Checkpoint) -> gate.References:
+def make_references(source: checkpoint.Checkpoint) -> ground.References:
     """Load a checkpoint twice: in FP32 to judge against, and in FP64 to know the FP32 noise."""
-    return gate.References(
+    return ground.References(
         reference.PyTorchReference.from_checkpoint(source),
         reference.PyTorchReference.from_checkpoint(source, torch.float64),
     )

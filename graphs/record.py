@@ -9,11 +9,15 @@ from typing import Literal
 
 import msgspec
 
-SCHEMA_VERSION = 1
+from vela.graphs import heads
+
+SCHEMA_VERSION = 2
 RECORD_LIMIT_BYTES = 16 << 20  # untrusted input is bounded; real ones are tens of kilobytes
 
 Verdict = Literal["passed", "failed", "not_compared"]
 CheckStatus = Literal["passed", "failed", "not_run"]
+# Upper ends of the decades that |Δp| is counted in; below the first is rounding, above the last anything.
+DECADES = (1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1)
 
 
 class EngineFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -69,6 +73,7 @@ class ClassStatistics(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         p99_abs_logit: Their 99th percentile.
         agreed: Cases whose decision is the same: label, selected set, span set, or cosine within the bar.
         near_ties: Disagreements whose reference margin is below the bar's tie width; they count as agreed.
+        decades: How many |Δp| lie below the first of DECADES, from there to the next, and so on; one more than it has.
     """
 
     length_class: str
@@ -82,11 +87,61 @@ class ClassStatistics(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     p99_abs_logit: float
     agreed: int
     near_ties: int
+    decades: tuple[int, ...]
 
     def __post_init__(self) -> None:
+        if len(self.decades) != len(DECADES) + 1 or sum(self.decades) != self.values:
+            raise ValueError(f"{self.decades} do not count the {self.values} values of {self.length_class}")
         figures = (self.max_abs_probability, self.p99_abs_probability, self.median_abs_probability)
         if not all(math.isfinite(figure) for figure in (*figures, self.max_abs_logit, self.p99_abs_logit)):
             raise ValueError(f"statistics of class {self.length_class} are not finite; JSON would write them as null")
+
+
+class Run(msgspec.Struct, frozen=True, array_like=True):
+    """What one run came to: all that a bar needs, so that it can be judged again without the numbers.
+
+    Attributes:
+        case_id: The case's id.
+        tokens: Its length with special tokens.
+        padding_class: `none`, `some` or `window`.
+        max_abs_probability: Its largest |Δp|, as in `ClassStatistics`.
+        max_abs_logit: Its largest |Δlogit|.
+        cosine: Smallest cosine over dimensions; 1.0 for other forms than embedders.
+        margin: How clearly the reference decided where the two differ; None where they agree.
+        actual: The graph's decision where they differ, else empty.
+        expected: The reference's.
+    """
+
+    case_id: str
+    tokens: int
+    padding_class: str
+    max_abs_probability: float
+    max_abs_logit: float
+    cosine: float = 1.0
+    margin: float | None = None
+    actual: str = ""
+    expected: str = ""
+
+    @property
+    def agrees(self) -> bool:
+        """Say whether the decision was the same."""
+        return self.margin is None
+
+
+class Estimate(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What the plan said before the run.
+
+    Attributes:
+        seconds: Expected duration of this graph's runs.
+        kept: Runs after the budget was applied.
+        whole: Runs of the plan without a budget.
+        minimum: Runs below which the graph is not compared.
+    """
+
+    seconds: float
+    kept: int
+    whole: int
+    minimum: int
 
 
 class WorstInput(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -145,6 +200,9 @@ class Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         bar: Name of the bar that decided.
         bars: What each bar says.
         checks: In the order they ran.
+        form: Kind of the head.
+        estimate: What was planned.
+        runs: One entry for each run that was compared, in the plan's order.
         statistics: One entry for each class of inputs.
         worst: The worst inputs, worst first.
         tools: Versions of what judged.
@@ -168,6 +226,9 @@ class Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     bar: str
     bars: tuple[BarResult, ...]
     checks: tuple[Check, ...]
+    form: heads.SurfaceKind
+    estimate: Estimate
+    runs: tuple[Run, ...]
     statistics: tuple[ClassStatistics, ...]
     worst: tuple[WorstInput, ...]
     tools: dict[str, str]
@@ -179,6 +240,14 @@ class Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             raise ValueError("a record that compared nothing cannot say passed")
         if self.verdict == "passed" and any(check.status != "passed" for check in self.checks):
             raise ValueError("a record with a check that did not pass cannot say passed")
+        if len(self.runs) != self.compared:
+            raise ValueError(f"{len(self.runs)} runs where {self.compared} were compared")
+        if not all(math.isfinite(value) for run in self.runs for value in _figures(run)):
+            raise ValueError("a run's figures are not finite; JSON would write them as null")
+
+
+def _figures(run: Run) -> tuple[float, ...]:
+    return run.max_abs_probability, run.max_abs_logit, run.cosine, 0.0 if run.margin is None else run.margin
 
 
 def record_file(graph_id: str, device: str) -> str:

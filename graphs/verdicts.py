@@ -83,6 +83,8 @@ def _contradiction(record: records.Record) -> str | None:
         return "no engine"
     if record.compared < max(1, record.planned):
         return f"{record.compared} of {record.planned} cases compared"
+    if record.compared < record.estimate.minimum:
+        return f"{record.compared} cases compared where {record.estimate.minimum} are the least"
     if not record.checks or unfinished:
         return f"checks that did not pass: {', '.join(unfinished) or 'none was made'}"
     if broken:

@@ -11,7 +11,8 @@ from pathlib import Path
 from vela.export import bundle_writer, trace, verification
 from vela.graphs import errors, record
 from vela.graphs import store as stores
-from vela.verify import checkpoint, gate
+from vela.verify import checkpoint, verdict
+from vela.verify.options import GateOptions
 
 Progress = Callable[[str], None]
 
@@ -38,7 +39,7 @@ def release(
     work: Path,
     store: Path,
     buckets: tuple[int, ...],
-    options: gate.GateOptions,
+    options: GateOptions,
     progress: Progress,
 ) -> list[Released]:
     """Export, verify and publish checkpoints; a form that is not finished is left out and says so.
@@ -68,7 +69,7 @@ def release(
             released.append(Released(folder.name, None, (), str(problem)))
             continue
         records = verification.verify_folder(out, folder, options, progress)
-        gate.require_passed(records)
+        verdict.require_passed(records)
         opened_store.publish(out)
         released.append(Released(folder.name, out, tuple(records)))
     return released

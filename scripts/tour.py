@@ -13,7 +13,8 @@ from pathlib import Path
 
 from vela.graphs import errors
 from vela.scripts import release
-from vela.verify import gate, table
+from vela.verify import table
+from vela.verify.options import GateOptions
 
 SAMPLES = Path(__file__).resolve().parent.parent / "golden" / "checkpoints"
 # Short ladder and cases, so that the whole tour fits a few minutes on two cores; the gate's other checks are all on.
@@ -56,7 +57,7 @@ def main() -> None:
         work / "bundles",
         work / "store",
         BUCKETS,
-        gate.GateOptions(max_tokens=MAX_TOKENS),
+        GateOptions(max_tokens=MAX_TOKENS),
         lambda message: print(f"[{time.monotonic() - started:5.1f} s] {message}", file=sys.stderr),
     )
     for found in released:

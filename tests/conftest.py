@@ -125,7 +125,7 @@ def vela(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) ->
 
 def _release(shared: Path) -> None:
     from vela.scripts import release
-    from vela.verify import gate
+    from vela.verify.options import GateOptions
 
     shutil.rmtree(shared, ignore_errors=True)
     shared.mkdir()
@@ -135,7 +135,7 @@ def _release(shared: Path) -> None:
         shared / "bundles",
         shared / "store",
         BUCKETS,
-        gate.GateOptions(max_tokens=MAX_TOKENS),
+        GateOptions(max_tokens=MAX_TOKENS),
         print if progress else lambda message: None,
     )
     (shared / "done").touch()

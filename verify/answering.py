@@ -4,23 +4,62 @@ What is verified is what is served: the same session factory, the same padding, 
 that is not finite or of another shape ends in a failed check, never in a smaller number of comparisons.
 """
 
-import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
-from numpy.typing import NDArray
 
 from vela.graphs import bundle, errors, heads, manifest, record
 from vela.serve import device as devices
 from vela.serve import engine
-from vela.verify import bars, cases, compare, order, reference
+from vela.verify import bars, compare, engine_checks, meter, order, reference, runs
 
-# Pads beyond this fill the whole window of some rows in every model of the family (half-window 64, both sides).
-WINDOW_PADS = 128
-REPEATED_RUNS = 8  # runs that are run twice and must be equal, bit for bit on the CPU
+Seconds = Callable[[runs.Run], float]
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A graph and where it is asked.
+
+    Attributes:
+        opened: Its bundle.
+        graph: Its manifest entry.
+        head: Its head, from the reference checkpoint.
+        device: Where.
+        options: Of the session.
+    """
+
+    opened: bundle.Bundle
+    graph: manifest.Graph
+    head: heads.Head
+    device: devices.Device
+    options: engine.SessionOptions
+
+    def open(self, options: engine.SessionOptions | None = None) -> engine.Session:
+        """Load the graph as serve does; EngineError where that fails."""
+        return engine.Session.open(self.opened.path(self.graph.file), self.graph, self.device, options or self.options)
+
+    @property
+    def pad_id(self) -> int:
+        """What rows are padded with."""
+        return self.opened.manifest.tokenizer.pad_id
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """What answers are compared with.
+
+    Attributes:
+        answers: The reference's, by case id.
+        noise: Its own FP32 noise, in the units of the output.
+        fresh: This graph's answers in fresh processes.
+    """
+
+    answers: Mapping[str, reference.Answer]
+    noise: float
+    fresh: Sequence[engine_checks.FreshAnswer] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +67,7 @@ class Answered:
     """What running a graph gave.
 
     Attributes:
-        checks: Engine and finiteness checks.
+        checks: Engine, finiteness and law checks.
         differences: One for each run that could be compared.
         engine: What ran; None where no session could be opened.
     """
@@ -38,72 +77,61 @@ class Answered:
     engine: record.EngineFacts | None
 
     @classmethod
-    def nothing(cls) -> Self:
-        """Say that no run was made."""
-        return cls((record.Check("engine.placement", "not_run", "static checks failed first", 0.0),), (), None)
+    def nothing(cls, reason: str) -> Self:
+        """Say that no run was made, and why."""
+        return cls((record.Check("engine.placement", "not_run", reason, 0.0),), (), None)
 
 
 def answer_runs(
-    opened: bundle.Bundle,
-    graph: manifest.Graph,
-    head: heads.Head,
-    runs: Sequence[cases.Run],
-    expected: Mapping[str, reference.Answer],
-    device: devices.Device,
-    options: engine.SessionOptions,
+    asked: Asked, planned: Sequence[runs.Run], expected: Expected, gauge: meter.Meter, seconds: Seconds
 ) -> Answered:
-    """Run a graph on all its runs and compare.
+    """Run a graph on all its runs, compare, and check its engine.
 
     Args:
-        opened: The bundle.
-        graph: The graph.
-        head: Its head, from the reference checkpoint.
-        runs: What to run.
-        expected: The reference's answers by case id.
-        device: Where.
-        options: Of the session.
+        asked: The graph.
+        planned: What to run.
+        expected: What to compare with.
+        gauge: Told what was done.
+        seconds: Expected duration of a run.
     """
     started = time.monotonic()
     try:
-        session = engine.Session.open(opened.path(graph.file), graph, device, options)
+        session = asked.open()
     except errors.EngineError as cause:
-        return Answered((_check("engine.placement", str(cause), started),), (), None)
-    placed = _check("engine.placement", "", started, f"every node on {session.facts.provider}")
+        return Answered((engine_checks.check("engine.placement", str(cause), started),), (), None)
+    placed = engine_checks.check("engine.placement", "", started, f"every node on {session.facts.provider}")
     started = time.monotonic()
-    pad_id = opened.manifest.tokenizer.pad_id
+    chosen = engine_checks.Chosen.from_plan(asked.graph, planned)
     differences, problem = list[compare.Difference](), ""
-    for run in runs:
+    kept: dict[runs.Run, engine_checks.Answer] = {}
+    for run in planned:
         try:
-            actual = run_case(session, run, pad_id)
-            padding = padding_class(run, graph)
-            differences.append(compare.compare_answers(head, run.case, actual, expected[run.case.id], padding))
+            with gauge.forward():
+                actual = engine_checks.answer(session, run, asked.pad_id)
+            if run in chosen.kept:
+                kept[run] = actual
+            padding = run.padding_class(asked.graph)
+            wanted = expected.answers[run.case.id]
+            differences.append(compare.compare_answers(asked.head, run.case, actual, wanted, padding))
         except (errors.VerificationError, errors.EngineError) as cause:
             problem = problem or str(cause)
-    finite = _check("outputs.finite", problem, started, f"{len(differences)} answers, all numbers finite")
-    repeated = _repeat(session, runs[:: max(1, len(runs) // REPEATED_RUNS)], pad_id, bars.repeat_bound(device.kind))
-    decided = order.place_in_order(differences) if head.kind == "rerank" else tuple(differences)
-    return Answered((placed, finite, repeated), decided, session.facts)
+        gauge.did(asked.graph.id, seconds(run))
+    finite = engine_checks.check("outputs.finite", problem, started, f"{len(differences)} answers, all numbers finite")
+    judged = engine_checks.Judged(session, asked.open, kept, asked.pad_id)
+    checks = (placed, finite, *_check_engine(judged, chosen, expected, bars.repeat_bound(asked.device.kind)))
+    decided = order.place_in_order(differences) if asked.head.kind == "rerank" else tuple(differences)
+    return Answered(checks, decided, session.facts)
 
 
-def run_case(session: engine.Session, run: cases.Run, pad_id: int) -> dict[str, NDArray[np.float32]]:
-    """Run one case with its companions and cut out its own valid part: (C,), (T, C), (H,) or ()."""
-    rows = [run.case.ids, *(companion.ids for companion in run.companions)]
-    inputs = engine.pad_rows(rows, session.graph, pad_id, width=run.pad_to)
-    outputs = session.run(inputs)
-    found = {}
-    for spec in session.graph.outputs:
-        row = outputs[spec.name][0]
-        found[spec.name] = row[: run.case.tokens] if len(spec.shape) == 3 else np.asarray(row)
+def _check_engine(
+    judged: engine_checks.Judged, chosen: engine_checks.Chosen, expected: Expected, bound: float
+) -> list[record.Check]:
+    found = engine_checks.check_poison(chosen, judged.answers, bound)
+    found.append(engine_checks.check_repeats(judged, chosen.repeated, bound))
+    found.append(engine_checks.check_rewrites(judged, chosen.nearest, expected.noise))
+    if expected.fresh:
+        found.append(engine_checks.check_processes(judged, expected.fresh, bound))
     return found
-
-
-def padding_class(run: cases.Run, graph: manifest.Graph) -> str:
-    """Name how a run's row was padded: `none`, `some`, or `window` for more pads than any local window of use."""
-    longest = max(run.pad_to or 0, run.case.tokens, *(companion.tokens for companion in run.companions), 0)
-    pads = (graph.sequence or longest) - run.case.tokens
-    if pads == 0:
-        return "none"
-    return "window" if pads > WINDOW_PADS else "some"
 
 
 def noise_of(exact: Sequence[reference.Answer], wide: Sequence[reference.Answer]) -> float:
@@ -113,35 +141,3 @@ def noise_of(exact: Sequence[reference.Answer], wide: Sequence[reference.Answer]
         for answer, other in zip(exact, wide, strict=True)
         for name in answer
     )
-
-
-def _repeat(session: engine.Session, runs: Sequence[cases.Run], pad_id: int, bound: float) -> record.Check:
-    """Run some runs twice: one that differs from itself proves nothing about the checkpoint."""
-    started = time.monotonic()
-    problem, largest = "", 0.0
-    try:
-        for run in runs:
-            first, second = run_case(session, run, pad_id), run_case(session, run, pad_id)
-            found = max(_apart(first[name], second[name]) for name in first)
-            largest = max(largest, found)
-            if found > bound:
-                problem = problem or (
-                    f"two runs of {run.case.id} on the same session differ by {found:.1e}, where {bound:.1e} is allowed"
-                )
-    except errors.VelaError as cause:
-        problem = str(cause)
-    detail = "equal themselves bit for bit" if largest == 0.0 else f"differ from themselves by {largest:.1e} at most"
-    return _check("engine.repeatable", problem, started, f"{len(runs)} runs {detail}")
-
-
-def _apart(first: NDArray[np.float32], second: NDArray[np.float32]) -> float:
-    """Give the largest difference of two answers; infinite where only one of them is a number."""
-    if np.array_equal(first, second, equal_nan=True):
-        return 0.0
-    found = float(np.max(np.abs(first - second)))
-    return found if math.isfinite(found) else math.inf
-
-
-def _check(name: str, problem: str, started: float, detail: str = "") -> record.Check:
-    status: record.CheckStatus = "failed" if problem else "passed"
-    return record.Check(name, status, problem or detail, round(time.monotonic() - started, 3))

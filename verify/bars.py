@@ -130,6 +130,14 @@ def repeat_bound(device_kind: str) -> float:
     return 0.0 if device_kind == "cpu" else REPEATS_ON_GPU
 
 
+def rewrite_bound(noise: float) -> float:
+    """Give the largest difference between a graph as it is and as ONNX Runtime rewrites it, in the output's units.
+
+    A rewrite changes the order of sums, as one implementation differs from another: strict's bound on logits.
+    """
+    return max(REPEATS_ON_GPU, STRICT.noise_factor * noise)
+
+
 def choose_bar(name: str, device_kind: str) -> Bar:
     """Give the bar for a name on a device; `strict` and `upstream` depend on the kind of device.
 

@@ -1,7 +1,5 @@
-"""Cases: token ids that a graph and its reference both answer, and which graph is asked which.
+"""Cases: token ids that a graph and its reference both answer.
 
-Each text goes to the graph that serve would pick for it, alone; on top of that, probes go to every graph, so that a
-short text in a long bucket (a run of pads longer than the local window) and the bucket's edges are always judged.
 Lengths that matter are made on purpose: around multiples of the half-window, where a wrong window shows, and at the
 multiples of 32 where padded rows were seen to turn to NaN.
 Source: reference/verification.md §4.3; Blaizzy/mlx-embeddings issue 80.
@@ -9,15 +7,13 @@ Source: reference/verification.md §4.3; Blaizzy/mlx-embeddings issue 80.
 
 import dataclasses
 import itertools
-import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from vela.graphs import digests, errors, heads, manifest, task
+from vela.graphs import errors, heads, task
 from vela.serve import tokenization
 from vela.verify import rows
 
-PROBE_COUNT = 16
 CHARACTERS_PER_TOKEN = 8  # an upper bound for real text with any tokenizer of this family; made texts are cut by ids
 LENGTH_CLASSES = (16, 64, 128, 512, 2048, 8192, 32768)
 
@@ -51,21 +47,6 @@ class Case:
     def content(self) -> slice:
         """Where in `ids` the tokens of `offsets` are."""
         return slice(self.first, self.first + len(self.offsets))
-
-
-@dataclass(frozen=True, slots=True)
-class Run:
-    """A case on a graph, with companions that share its batch.
-
-    Attributes:
-        case: The case that is compared.
-        companions: Other rows of the batch, which must change nothing.
-        pad_to: Tokens that a dynamic graph's row is padded to; None leaves it alone.
-    """
-
-    case: Case
-    companions: tuple[Case, ...] = ()
-    pad_to: int | None = None
 
 
 def make_cases(
@@ -121,59 +102,6 @@ def key_lengths(half_window: int, max_tokens: int) -> list[int]:
     return sorted(length for length in lengths if 2 <= length <= max_tokens)
 
 
-def plan_runs(
-    graph: manifest.Graph, graphs: Sequence[manifest.Graph], cases: Sequence[Case], half_window: int, limit: int
-) -> list[Run]:
-    """List the runs of one graph.
-
-    Args:
-        graph: The graph to judge.
-        graphs: All graphs of the bundle, which decide what serve would pick.
-        cases: All cases.
-        half_window: Probes are padded by more than twice this on dynamic graphs, as far as the limit lets them.
-        limit: Longest row that the encoder takes, pads included: learned positions end.
-    """
-    if graph.sequence is None:
-        probes = pick_probes(cases)
-        alone = [Run(case) for case in cases]
-        if not graph.takes_mask:
-            return alone + _equal_rows(probes, cases)
-        padded = [Run(case, pad_to=min(limit, case.tokens + 2 * half_window + 3)) for case in probes]
-        batched = [Run(case, companions=(probes[index - 1], probes[index - 2])) for index, case in enumerate(probes)]
-        return alone + padded + batched
-    shorter = [
-        other.sequence
-        for other in graphs
-        if other.sequence is not None and other.sequence < graph.sequence and other.exit_layer == graph.exit_layer
-    ]
-    floor = max(shorter, default=0)
-    fitting = [case for case in cases if case.tokens <= graph.sequence]
-    own = [case for case in fitting if case.tokens > floor]
-    chosen = list(dict.fromkeys([*own, *pick_probes(fitting)]))
-    others = (graph.batch or 1) - 1
-    return [
-        Run(case, companions=tuple(chosen[(index + step) % len(chosen)] for step in range(1, others + 1)))
-        for index, case in enumerate(chosen)
-    ]
-
-
-def _equal_rows(probes: Sequence[Case], cases: Sequence[Case]) -> list[Run]:
-    """Batch each probe with up to two other cases of its own length: what a graph without a mask can be fed."""
-    by_length: dict[int, list[Case]] = {}
-    for case in cases:
-        by_length.setdefault(case.tokens, []).append(case)
-    groups = [(probe, [case for case in by_length[probe.tokens] if case != probe][:2]) for probe in probes]
-    return [Run(probe, companions=tuple(others)) for probe, others in groups if others]
-
-
-def pick_probes(cases: Sequence[Case], count: int = PROBE_COUNT) -> list[Case]:
-    """Pick cases spread evenly over all lengths: the shortest, the longest, and those between."""
-    ordered = sorted(cases, key=lambda case: (case.tokens, case.id))
-    if len(ordered) <= count:
-        return ordered
-    return [ordered[round(index * (len(ordered) - 1) / (count - 1))] for index in range(count)]
-
-
 def length_class(tokens: int) -> str:
     """Name the length class of a case, such as `65-128`."""
     floor = 1
@@ -182,12 +110,6 @@ def length_class(tokens: int) -> str:
             return f"{floor}-{ceiling}"
         floor = ceiling + 1
     return f"{floor}+"
-
-
-def digest_of_runs(runs: Iterable[Run]) -> str:
-    """Give one digest for what a graph is asked, so that two records can be seen to rest on the same inputs."""
-    planned = [[run.case.id, run.case.ids, [companion.id for companion in run.companions], run.pad_to] for run in runs]
-    return digests.sha256_of_bytes(json.dumps(planned).encode())
 
 
 def _text_cases(tokenizer: tokenization.Tokenizer, texts: Sequence[tuple[str, str]]) -> list[Case]:

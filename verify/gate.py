@@ -6,80 +6,38 @@ only if every check ran and passed. Nothing here knows torch.
 """
 
 import datetime
+import functools
 import importlib.metadata
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Self
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
-from vela.graphs import bundle, digests, errors, manifest, record
-from vela.serve import device as devices
-from vela.serve import engine, tokenization
-from vela.verify import answering, bars, cases, checkpoint, judge, reference, rows, static_checks
+from vela.graphs import bundle, digests, manifest, record
+from vela.serve.runtime import installed_build
+from vela.verify import (
+    answering,
+    bars,
+    checkpoint,
+    engine_checks,
+    fresh_process,
+    journal,
+    judge,
+    meter,
+    plan,
+    rows,
+    runs,
+    schedule,
+    static_checks,
+    verdict,
+)
+from vela.verify import ground as grounds
+from vela.verify.options import GateOptions
 
 Progress = Callable[[str], None]
 # Longest case by default: 2,048 tokens cross every window of the family many times, and cost 15 s a run on 2 cores
 # for a 307M model; fixed graphs are always judged up to their own length.
 DEFAULT_MAX_TOKENS = 2048
-NOISE_CASES = 24
-# Which failed check names the cause best, where several failed; others follow in the order in which they ran.
-TELLING = (
-    *("graph.rotary", "weights.identity", "sources.identity", "manifest.facts"),
-    *("graph.contract", "graph.types", "graph.lint"),
-)
 TOOLS = ("vela-onnx", "numpy", "onnx", "onnx-ir", "tokenizers")
-
-
-@dataclass(frozen=True, slots=True)
-class GateOptions:
-    """How to judge.
-
-    Attributes:
-        device: Where graphs run.
-        bar: Name of the deciding bar.
-        max_tokens: Longest case on dynamic graphs.
-        corpus: A user's texts, judged as well.
-        session: Threads and optimisation.
-        graph_ids: Graphs to judge; all where empty.
-        is_fail_fast: Skip inference on a graph whose static checks failed.
-    """
-
-    device: devices.Device = devices.CPU
-    bar: str = "strict"
-    max_tokens: int = DEFAULT_MAX_TOKENS
-    corpus: Path | None = None
-    session: engine.SessionOptions = field(default_factory=engine.SessionOptions)
-    graph_ids: tuple[str, ...] = ()
-    is_fail_fast: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class References:
-    """The checkpoint's own answers.
-
-    Attributes:
-        exact: FP32, what graphs are judged against.
-        wide: The same in FP64, from which the FP32 noise is measured.
-    """
-
-    exact: reference.Reference
-    wide: reference.Reference
-
-
-@dataclass(frozen=True, slots=True)
-class _Ground:
-    """What graphs of a bundle are judged on: cases, the reference's answers and its noise."""
-
-    cases: Sequence[cases.Case]
-    answers: Mapping[str, reference.Answer]
-    noise: float
-    description: str
-
-    @classmethod
-    def nothing(cls) -> Self:
-        """Say that no graph got as far as inference, so the reference was not asked."""
-        return cls((), {}, 0.0, "not asked: static checks failed first")
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,11 +49,42 @@ class _Subject:
     checkpoint_sha256: str
     options: GateOptions
 
+    def ask(self, graph: manifest.Graph) -> answering.Asked:
+        """Name a graph and where it is asked."""
+        return answering.Asked(self.opened, graph, self.source.head, self.options.device, self.options.session)
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """One graph on its way to a record.
+
+    Attributes:
+        graph: The graph.
+        static: Its static checks, the bundle's among them.
+        planned: Its runs; None where it got no further.
+        fresh: What fresh processes answered.
+    """
+
+    graph: manifest.Graph
+    static: tuple[record.Check, ...]
+    planned: plan.GraphPlan | None = None
+    fresh: tuple[engine_checks.FreshAnswer, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Judging:
+    """What every graph is judged with."""
+
+    subject: _Subject
+    ground: grounds.Ground
+    gauge: meter.Meter
+    seconds: Callable[[manifest.Graph, runs.Run], float]
+
 
 def verify_bundle(
     opened: bundle.Bundle,
     source: checkpoint.Checkpoint,
-    make_references: Callable[[], References],
+    make_references: Callable[[], grounds.References],
     options: GateOptions,
     progress: Progress,
 ) -> list[record.Record]:
@@ -118,96 +107,149 @@ def verify_bundle(
     bars.choose_bar(options.bar, options.device.kind)
     name = opened.manifest.model.name
     subject = _Subject(opened, source, digests.digest_of_listing(source.listing()), options)
-    graphs = _chosen_graphs(opened, options)
+    graphs = [opened.graph(graph_id) for graph_id in options.graph_ids] or list(opened.manifest.graphs)
     progress(f"{name}: static checks of {len(graphs)} graphs")
     static = static_checks.StaticChecks.prepare(opened, source)
     shared = static.check_bundle()
     checks = {graph.id: (*shared, *static.check_graph(graph)) for graph in graphs}
     going_on = [graph for graph in graphs if not (options.is_fail_fast and _has_failed(checks[graph.id]))]
-    ground = _prepare_ground(subject, going_on, make_references, progress) if going_on else _Ground.nothing()
-    records = []
-    for graph in graphs:
-        progress(f"{name}: {graph.id}")
-        found = _judge_graph(subject, ground, graph, checks[graph.id], is_skipped=graph not in going_on)
-        _write_record(opened, found, options.device)
-        records.append(found)
+    parts = [_Part(graph, checks[graph.id]) for graph in graphs]
+    if going_on:
+        records = _judge_all(subject, parts, going_on, make_references, progress)
+    else:
+        nothing = _Judging(subject, grounds.Ground.nothing(), meter.Meter(progress, 0.0), lambda graph, run: 0.0)
+        records = [_judge_part(nothing, part) for part in parts]
+        for found in records:
+            verdict.write_record(opened, found, options.device)
     progress(f"{name}: judged {len(records)} graphs in {time.monotonic() - started:.1f} s")
     return records
 
 
-def _chosen_graphs(opened: bundle.Bundle, options: GateOptions) -> list[manifest.Graph]:
-    if options.graph_ids:
-        return [opened.graph(graph_id) for graph_id in options.graph_ids]
-    return list(opened.manifest.graphs)
+def _judge_all(
+    subject: _Subject,
+    parts: Sequence[_Part],
+    going_on: Sequence[manifest.Graph],
+    make_references: Callable[[], grounds.References],
+    progress: Progress,
+) -> list[record.Record]:
+    """Plan, ask the reference and fresh processes, and judge graph by graph; what an interrupted run did is kept."""
+    options = subject.options
+    kept = journal.Journal.open(subject.opened.folder, _journal_facts(subject, parts), is_fresh=options.is_fresh)
+    prepared = schedule.Preparation.make(subject.opened, subject.source, going_on, make_references(), options)
+    planned = prepared.make_plan(kept.plan())
+    kept.keep_plan({part.graph.id: len(part.kept) for part in planned.graphs})
+    for line in planned.lines():
+        progress(line)
+    gauge = meter.Meter(progress, planned.seconds)
+    finished = _finished(planned, kept, gauge)
+    if kept.is_resumed:
+        progress(f"resumed: {len(finished)} of {len(parts)} graphs were judged before the interruption")
+    asking = grounds.Asking(prepared.references, prepared.paces, kept, gauge)
+    ground = asking.lay(planned.cases, prepared.noise_cases) if planned.cases else grounds.Ground.nothing()
+    waiting = {part.graph.id: part for part in planned.graphs if part.graph.id not in finished}
+    fresh = _ask_fresh(subject, [part for part in waiting.values() if part.kept], gauge)
+    judging = _Judging(subject, ground, gauge, prepared.seconds_of_run)
+    records = []
+    for part in parts:
+        graph_id = part.graph.id
+        found = finished.get(graph_id)
+        if found is None:
+            ready = replace(part, planned=waiting.get(graph_id), fresh=tuple(fresh.get(graph_id, ())))
+            found = _judge_part(judging, ready)
+            kept.keep_record(found)
+        verdict.write_record(subject.opened, found, options.device)
+        records.append(found)
+    kept.close()
+    progress(gauge.summary(planned.seconds))
+    return records
+
+
+def _finished(planned: plan.Plan, kept: journal.Journal, gauge: meter.Meter) -> dict[str, record.Record]:
+    """Give the records of an interrupted run that rest on the same runs."""
+    found = {}
+    for part in planned.graphs:
+        stored = kept.finished(part.graph.id, runs.digest_of_runs(part.kept))
+        if stored is not None:
+            found[part.graph.id] = stored
+            gauge.skip(part.seconds)
+    return found
+
+
+def _journal_facts(subject: _Subject, parts: Sequence[_Part]) -> dict[str, object]:
+    """List everything that an answer or a verdict depends on; static checks have read every file of the bundle."""
+    options = subject.options
+    return {
+        "manifest": subject.opened.manifest_sha256,
+        "graphs": {part.graph.id: verdict.digest_now(subject.opened, part.graph.file) for part in parts},
+        "static": [[check.name, check.status, check.detail] for part in parts for check in part.static],
+        "checkpoint": subject.checkpoint_sha256,
+        "corpus": rows.read_corpus(options.corpus).sha256,
+        "engine": [*installed_build(), str(options.device), options.session.threads, options.session.optimise],
+        "judging": [options.bar, options.max_tokens, options.budget_s, options.is_fail_fast],
+        "tools": {name: importlib.metadata.version(name) for name in TOOLS},
+    }
+
+
+def _ask_fresh(
+    subject: _Subject, waiting: Sequence[plan.GraphPlan], gauge: meter.Meter
+) -> dict[str, list[engine_checks.FreshAnswer]]:
+    """Ask fresh processes about every graph that is still to be judged."""
+    if not waiting:
+        return {}
+    options = subject.options
+    asked = {part.graph.id: engine_checks.Chosen.from_plan(part.graph, part.kept).nearest[0] for part in waiting}
+    request = fresh_process.Request(
+        str(subject.opened.folder),
+        str(options.device),
+        options.session.threads,
+        options.session.optimise,
+        tuple(fresh_process.Job.from_run(graph_id, run) for graph_id, run in asked.items()),
+    )
+    with gauge.forward():
+        return fresh_process.ask_fresh(request, asked, schedule.FRESH_PROCESSES)
 
 
 def _has_failed(checks: Sequence[record.Check]) -> bool:
     return any(check.status == "failed" for check in checks)
 
 
-def _prepare_ground(
-    subject: _Subject,
-    graphs: Sequence[manifest.Graph],
-    make_references: Callable[[], References],
-    progress: Progress,
-) -> _Ground:
-    """Make cases with the reference checkpoint's own tokenizer and head, and let the reference answer them."""
-    source, options = subject.source, subject.options
-    pad_id = int(source.config["pad_token_id"])
-    tokenizer = tokenization.Tokenizer.from_file(source.folder / "tokenizer.json", pad_id=pad_id)
-    longest = max(graph.sequence or options.max_tokens for graph in graphs)
-    made = cases.make_cases(
-        source.head,
-        tokenizer,
-        rows.read_corpus(options.corpus),
-        source.architecture.half_window,
-        min(longest, source.head.max_tokens),
-    )
-    references = make_references()
-    progress(f"{subject.opened.manifest.model.name}: reference answers {len(made)} cases")
-    answers = references.exact.answer([case.ids for case in made])
-    by_id = {case.id: answer for case, answer in zip(made, answers, strict=True)}
-    probes = cases.pick_probes([case for case in made if case.tokens <= options.max_tokens], NOISE_CASES)
-    wide = references.wide.answer([case.ids for case in probes])
-    noise = answering.noise_of([by_id[case.id] for case in probes], wide)
-    return _Ground(made, by_id, noise, references.exact.facts.description)
-
-
-def _judge_graph(
-    subject: _Subject, ground: _Ground, graph: manifest.Graph, static: Sequence[record.Check], *, is_skipped: bool
-) -> record.Record:
+def _judge_part(judging: _Judging, part: _Part) -> record.Record:
+    """Run a graph and judge what it answered."""
     started = time.monotonic()
-    opened, source, options = subject.opened, subject.source, subject.options
-    fitting = [case for case in ground.cases if graph.sequence or case.tokens <= options.max_tokens]
-    answered, runs = answering.Answered.nothing(), []
-    if not is_skipped:
-        half_window = source.architecture.half_window
-        runs = cases.plan_runs(graph, opened.manifest.graphs, fitting, half_window, source.max_positions)
-        answered = answering.answer_runs(
-            opened, graph, source.head, runs, ground.answers, options.device, options.session
-        )
-    evidence = judge.Evidence(source.head, answered.differences, len(runs), ground.noise)
+    subject, ground = judging.subject, judging.ground
+    options = subject.options
+    kept = part.planned.kept if part.planned else ()
+    answered = answering.Answered.nothing(_why_not(part))
+    if kept:
+        expected = answering.Expected(ground.answers, ground.noise, part.fresh)
+        seconds = functools.partial(judging.seconds, part.graph)
+        answered = answering.answer_runs(subject.ask(part.graph), kept, expected, judging.gauge, seconds)
+    kind = subject.source.head.kind
+    evidence = judge.Evidence.from_differences(kind, answered.differences, len(kept), ground.noise)
     chosen = bars.choose_bar(options.bar, options.device.kind)
-    results = [judge.judge(evidence, bar) for bar in _bars_to_state(chosen, options.device.kind)]
-    checks = (*static, *answered.checks, _parity_check(results[0]))
+    results = [judge.judge(evidence, bar) for bar in verdict.bars_to_state(chosen, options.device.kind)]
+    checks = (*part.static, *answered.checks, verdict.parity_check(results[0]))
     return record.Record(
         schema_version=record.SCHEMA_VERSION,
-        verdict=_verdict(checks, results[0]),
-        cause=_cause(checks),
-        graph_id=graph.id,
-        graph_sha256=_digest_now(opened, graph.file),
-        manifest_sha256=opened.manifest_sha256,
+        verdict=verdict.decide_verdict(checks, results[0]),
+        cause=verdict.name_cause(checks),
+        graph_id=part.graph.id,
+        graph_sha256=verdict.digest_now(subject.opened, part.graph.file),
+        manifest_sha256=subject.opened.manifest_sha256,
         checkpoint_sha256=subject.checkpoint_sha256,
         reference=ground.description,
         reference_noise=ground.noise,
         engine=answered.engine,
-        corpus_sha256=cases.digest_of_runs(runs),
-        planned=len(runs),
+        corpus_sha256=runs.digest_of_runs(kept),
+        planned=len(kept),
         compared=len(answered.differences),
         bar=chosen.name,
         bars=tuple(results),
         checks=checks,
-        statistics=judge.statistics(evidence, chosen),
+        form=kind,
+        estimate=part.planned.estimate if part.planned else record.Estimate(0.0, 0, 0, 0),
+        runs=tuple(evidence.runs),
+        statistics=judge.count_ties(evidence, chosen),
         worst=judge.worst_inputs(answered.differences),
         tools={name: importlib.metadata.version(name) for name in TOOLS},
         created=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
@@ -215,69 +257,9 @@ def _judge_graph(
     )
 
 
-def _bars_to_state(chosen: bars.Bar, device_kind: str) -> list[bars.Bar]:
-    """The deciding bar first, then upstream's, so that every record can be compared with theirs."""
-    upstream = bars.choose_bar("upstream", device_kind)
-    return [chosen] if upstream == chosen else [chosen, upstream]
-
-
-def _parity_check(result: record.BarResult) -> record.Check:
-    status: record.CheckStatus = "failed" if result.verdict == "failed" else "passed"
-    if result.verdict == "not_compared":
-        status = "not_run"
-    return record.Check(f"parity.{result.bar}", status, "; ".join(result.reasons) or "within every bound", 0.0)
-
-
-def _verdict(checks: Sequence[record.Check], deciding: record.BarResult) -> record.Verdict:
-    if any(check.status == "failed" for check in checks):
-        return "failed"
-    if deciding.verdict != "passed" or any(check.status != "passed" for check in checks):
-        return "not_compared"
-    return "passed"
-
-
-def _cause(checks: Sequence[record.Check]) -> str:
-    """Name the most telling check that did not pass: what differs before that something differs."""
-    open_checks = [check for check in checks if check.status != "passed"]
-    telling = {name: position for position, name in enumerate(TELLING)}
-    first = min(open_checks, key=lambda check: telling.get(check.name, len(telling)), default=None)
-    return "" if first is None else f"{first.name}: {first.detail}"
-
-
-def _digest_now(opened: bundle.Bundle, file: str) -> str:
-    path = opened.path(file)
-    return digests.sha256_of_file(path) if path.is_file() else ""
-
-
-def _write_record(opened: bundle.Bundle, found: record.Record, device: devices.Device) -> None:
-    """Replace the graph's record for this device; a failed run never leaves an older pass behind."""
-    path = opened.folder / record.record_file(found.graph_id, str(device))
-    path.parent.mkdir(exist_ok=True)
-    staging = path.with_suffix(".partial")
-    staging.write_bytes(record.encode_record(found))
-    staging.replace(path)
-
-
-def require_passed(records: Sequence[record.Record]) -> None:
-    """Refuse unless every record passed.
-
-    Raises:
-        NothingCompared: there is no record, or one could not be compared.
-        VerificationFailed: one failed; the first cause is the message.
-    """
-    failed = [found for found in records if found.verdict == "failed"]
-    pending = [found for found in records if found.verdict == "not_compared"]
-    if failed:
-        raise errors.VerificationFailed(
-            failed[0].cause,
-            expected=f"{len(records)} graphs that answer like their checkpoint",
-            where=f"{failed[0].graph_id} ({len(failed)} of {len(records)} graphs failed)",
-            fix="Read the record in verification/ for figures and inputs; do not publish this bundle.",
-        )
-    if pending or not records:
-        raise errors.NothingCompared(
-            pending[0].cause if pending else "no graph",
-            expected="every graph compared",
-            where=pending[0].graph_id if pending else "bundle",
-            fix="A graph that was not compared is not verified: mend what stopped it and run again.",
-        )
+def _why_not(part: _Part) -> str:
+    """Say why a graph is not run."""
+    if part.planned is None:
+        return "static checks failed first"
+    needed = plan.say_seconds(part.planned.lowest_s)
+    return f"no room in the budget: its {part.planned.minimum} probes and laws alone take about {needed}"

@@ -1,12 +1,15 @@
 """From differences to statistics, and from statistics to what a bar says of them.
 
-Pure functions over the evidence of one graph. Every bound that is broken becomes a reason with its figure, its bound
-and the input, because a release engineer reads reasons, not a boolean.
+Pure functions over the evidence of one graph, which is what its record keeps: so a stored record can be judged again
+under another bar. Every bound that is broken becomes a reason with its figure, its bound and the input, because a
+release engineer reads reasons, not a boolean.
 """
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Self
 
+import msgspec
 import numpy as np
 
 from vela.graphs import heads, record
@@ -14,6 +17,7 @@ from vela.verify import bars, cases, compare
 
 WORST_COUNT = 8
 TEXT_SHOWN = 160  # characters of a worst input that the record keeps
+DECISION_SHOWN = 80  # characters of a decision that differs
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,29 +25,42 @@ class Evidence:
     """All that was measured on one graph.
 
     Attributes:
-        head: The head that it answers.
-        differences: One for each run that was compared.
+        kind: Of the head that it answers.
+        runs: One for each run that was compared.
+        statistics: One for each class of runs.
         planned: Runs planned.
         noise: The reference's own FP32 noise, largest |Δlogit| against float64.
     """
 
-    head: heads.Head
-    differences: Sequence[compare.Difference]
+    kind: heads.SurfaceKind
+    runs: Sequence[record.Run]
+    statistics: Sequence[record.ClassStatistics]
     planned: int
     noise: float
+
+    @classmethod
+    def from_differences(
+        cls, kind: heads.SurfaceKind, differences: Sequence[compare.Difference], planned: int, noise: float
+    ) -> Self:
+        """Sum up what was compared."""
+        return cls(kind, tuple(map(describe_run, differences)), statistics(differences), planned, noise)
+
+    @classmethod
+    def from_record(cls, stored: record.Record) -> Self:
+        """Take up what a record keeps."""
+        return cls(stored.form, stored.runs, stored.statistics, stored.planned, stored.reference_noise)
 
 
 def judge(evidence: Evidence, bar: bars.Bar) -> record.BarResult:
     """Say whether the evidence meets a bar, and which bounds it breaks."""
-    differences = evidence.differences
-    if not differences or len(differences) < evidence.planned:
-        reason = f"{len(differences)} of {evidence.planned} planned runs compared"
+    if not evidence.runs or len(evidence.runs) < evidence.planned:
+        reason = f"{len(evidence.runs)} of {evidence.planned} planned runs compared"
         return record.BarResult(bar.name, "not_compared", (reason,))
-    is_embedding = isinstance(evidence.head.decoder, heads.EmbeddingDecoder)
-    reasons = _embedding_reasons(differences, bar) if is_embedding else _probability_reasons(evidence, bar)
+    is_embedding = evidence.kind == "embedding"
+    reasons = _embedding_reasons(evidence.runs, bar) if is_embedding else _probability_reasons(evidence, bar)
     bound = bar.logit_bound(evidence.noise)
     if bound is not None:
-        reasons += _exceeding(differences, "logit", "|Δlogit|", bound)
+        reasons += _exceeding(evidence.runs, "max_abs_logit", "|Δlogit|", bound)
     return record.BarResult(bar.name, "failed" if reasons else "passed", tuple(reasons))
 
 
@@ -53,55 +70,66 @@ def allowed_disagreements(rate: float, count: int) -> int:
 
 
 def _probability_reasons(evidence: Evidence, bar: bars.Bar) -> list[str]:
-    differences = evidence.differences
-    reasons = _exceeding(differences, "probability", "|Δp|", bar.max_probability)
+    runs = evidence.runs
+    reasons = _exceeding(runs, "max_abs_probability", "|Δp|", bar.max_probability)
     if bar.p99_probability is not None:
-        for name, group in group_by_class(differences).items():
-            found = percentile([difference.probability for difference in group], 99)
-            if not found <= bar.p99_probability:
-                reasons.append(
-                    f"99th percentile of |Δp| {found:.3g} > {bar.p99_probability:g} on {' '.join(name)} padding"
-                )
+        reasons += [
+            f"99th percentile of |Δp| {group.p99_abs_probability:.3g} > {bar.p99_probability:g} on "
+            f"{group.length_class} {group.padding_class} padding"
+            for group in evidence.statistics
+            if not group.p99_abs_probability <= bar.p99_probability
+        ]
     kinds = {"token": ("span sets", bar.span_rate), "rerank": ("places in an order", bar.order_rate)}
-    what, rate = kinds.get(evidence.head.kind, ("decisions", bar.decision_rate))
-    lost = [difference for difference in differences if not is_agreed(difference, evidence.head, bar)]
-    if len(lost) > allowed_disagreements(rate, len(differences)):
+    what, rate = kinds.get(evidence.kind, ("decisions", bar.decision_rate))
+    lost = [run for run in runs if not is_agreed(run, evidence.kind, bar)]
+    allowed = allowed_disagreements(rate, len(runs))
+    if len(lost) > allowed:
         shown = lost[0]
         reasons.append(
-            f"{len(lost)} of {len(differences)} {what} differ where "
-            f"{allowed_disagreements(rate, len(differences))} may: {shown.case.id} gives {shown.actual!r} for "
-            f"{shown.expected!r}"
+            f"{len(lost)} of {len(runs)} {what} differ where {allowed} may: {shown.case_id} gives {shown.actual!r} "
+            f"for {shown.expected!r}"
         )
     return reasons
 
 
-def _embedding_reasons(differences: Sequence[compare.Difference], bar: bars.Bar) -> list[str]:
-    reasons = _exceeding(differences, "probability", "|Δ| of unit vectors", bar.embedding_difference)
+def _embedding_reasons(runs: Sequence[record.Run], bar: bars.Bar) -> list[str]:
+    reasons = _exceeding(runs, "max_abs_probability", "|Δ| of unit vectors", bar.embedding_difference)
     # numpy takes nan for the smallest, min() passes over it
-    worst = differences[int(np.argmin([difference.cosine for difference in differences]))]
+    worst = runs[int(np.argmin([run.cosine for run in runs]))]
     if not worst.cosine >= bar.embedding_cosine:
-        reasons.append(f"cosine {worst.cosine:.7f} < {bar.embedding_cosine} on {worst.case.id}")
+        reasons.append(f"cosine {worst.cosine:.7f} < {bar.embedding_cosine} on {worst.case_id}")
     return reasons
 
 
-def _exceeding(differences: Sequence[compare.Difference], field: str, name: str, bound: float) -> list[str]:
-    """Say which case exceeds a bound by most; nan exceeds every bound, and is found wherever it stands."""
-    largest = [float(np.max(getattr(difference, field))) for difference in differences]
-    worst = differences[int(np.argmax(largest))]  # numpy takes nan for the largest, max() takes it for nothing
+def _exceeding(runs: Sequence[record.Run], field: str, name: str, bound: float) -> list[str]:
+    """Say which run exceeds a bound by most; nan exceeds every bound, and is found wherever it stands."""
+    largest = [float(getattr(run, field)) for run in runs]
+    worst = runs[int(np.argmax(largest))]  # numpy takes nan for the largest, max() takes it for nothing
     found = float(np.max(largest))
     if found <= bound:
         return []
     count = sum(not value <= bound for value in largest)
     return [
-        f"{name} {found:.3g} > {bound:.3g} on {worst.case.id} ({worst.case.tokens} tokens, {worst.padding_class} "
-        f"padding), and on {count} of {len(differences)} runs in all"
+        f"{name} {found:.3g} > {bound:.3g} on {worst.case_id} ({worst.tokens} tokens, {worst.padding_class} "
+        f"padding), and on {count} of {len(runs)} runs in all"
     ]
 
 
-def is_agreed(difference: compare.Difference, head: heads.Head, bar: bars.Bar) -> bool:
+def is_agreed(run: record.Run, kind: heads.SurfaceKind, bar: bars.Bar) -> bool:
     """Say whether a run counts as agreed: the same decision, or a near tie of the reference."""
-    margin = bar.span_tie_margin if head.kind == "token" else bar.tie_margin
-    return difference.agrees or difference.margin < margin
+    margin = bar.span_tie_margin if kind == "token" else bar.tie_margin
+    return run.margin is None or run.margin < margin
+
+
+def describe_run(difference: compare.Difference) -> record.Run:
+    """Reduce a difference to what a bar needs of it."""
+    figures = (float(np.max(values)) for values in (difference.probability, difference.logit))
+    case = difference.case
+    found = record.Run(case.id, case.tokens, difference.padding_class, *figures, difference.cosine)
+    if difference.agrees:
+        return found
+    shown = (difference.actual[:DECISION_SHOWN], difference.expected[:DECISION_SHOWN])
+    return msgspec.structs.replace(found, margin=difference.margin, actual=shown[0], expected=shown[1])
 
 
 def group_by_class(
@@ -115,13 +143,13 @@ def group_by_class(
     return groups
 
 
-def statistics(evidence: Evidence, bar: bars.Bar) -> tuple[record.ClassStatistics, ...]:
-    """Describe each class of inputs."""
+def statistics(differences: Sequence[compare.Difference]) -> tuple[record.ClassStatistics, ...]:
+    """Describe each class of inputs; near ties are a bar's, and none is counted here."""
     found = []
-    for (length_class, padding_class), group in group_by_class(evidence.differences).items():
+    for (length_class, padding_class), group in group_by_class(differences).items():
         probability = [difference.probability for difference in group]
         logit = [difference.logit for difference in group]
-        agreed = sum(is_agreed(difference, evidence.head, bar) for difference in group)
+        places = np.digitize(np.concatenate(probability), record.DECADES)
         found.append(
             record.ClassStatistics(
                 length_class=length_class,
@@ -133,10 +161,23 @@ def statistics(evidence: Evidence, bar: bars.Bar) -> tuple[record.ClassStatistic
                 median_abs_probability=percentile(probability, 50),
                 max_abs_logit=percentile(logit, 100),
                 p99_abs_logit=percentile(logit, 99),
-                agreed=agreed,
-                near_ties=agreed - sum(difference.agrees for difference in group),
+                agreed=sum(difference.agrees for difference in group),
+                near_ties=0,
+                decades=tuple(np.bincount(places, minlength=len(record.DECADES) + 1).tolist()),
             )
         )
+    return tuple(found)
+
+
+def count_ties(evidence: Evidence, bar: bars.Bar) -> tuple[record.ClassStatistics, ...]:
+    """Give the statistics with the near ties that a bar counts as agreed."""
+    found = []
+    for group in evidence.statistics:
+        key = (group.length_class, group.padding_class)
+        runs = [run for run in evidence.runs if (cases.length_class(run.tokens), run.padding_class) == key]
+        agreed = sum(is_agreed(run, evidence.kind, bar) for run in runs)
+        ties = agreed - sum(run.agrees for run in runs)
+        found.append(msgspec.structs.replace(group, agreed=agreed, near_ties=ties))
     return tuple(found)
 
 

@@ -65,11 +65,12 @@ def read_corpus(extra: Path | None = None) -> Corpus:
 
     Raises:
         VerificationError: a row does not parse, or two rows share an id.
+        NothingCompared: the user's file has no row.
     """
     files = [CORPUS_FOLDER / name for name in (*TEXT_FILES, "grounded.jsonl", "pairs.jsonl")]
     texts = [row for path in files[: len(TEXT_FILES)] for row in _read_lines(path, TextRow)]
     if extra is not None:
-        texts += _read_lines(extra, TextRow)
+        texts += _user_rows(extra)
         files.append(extra)
     listing = {path.name: digests.sha256_of_file(path) for path in files}
     ids = [row.id for row in texts]
@@ -82,6 +83,18 @@ def read_corpus(extra: Path | None = None) -> Corpus:
         tuple(_read_lines(files[len(TEXT_FILES) + 1], PairRow)),
         digests.digest_of_listing(listing),
     )
+
+
+def _user_rows(path: Path) -> list[TextRow]:
+    found = _read_lines(path, TextRow)
+    if not found:
+        raise errors.NothingCompared(
+            "a corpus without a row",
+            expected='JSON lines of {"id": ..., "text": ...}',
+            where=path.name,
+            fix="Give it texts, or leave --corpus out; an empty corpus compares nothing.",
+        )
+    return found
 
 
 def long_text(texts: Sequence[TextRow], start: int, characters: int) -> str:

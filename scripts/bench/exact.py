@@ -33,7 +33,7 @@ import report
 from numpy.typing import NDArray
 
 from vela.graphs import bundle, contract, manifest
-from vela.serve import device, engine
+from vela.serve import device, engine, runtime
 from vela.verify import answering, bars, checkpoint
 
 LENGTHS = (16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192)
@@ -44,7 +44,7 @@ FIRST_ORDINARY_ID = 5  # the ids below are special tokens in this family
 NOISE_UP_TO_TOKENS = 512  # FP64 takes long, and noise grows little with length
 PROOF_TOKENS = 2048
 COMMAND = (sys.executable, __file__, "--answer")  # this file as a graph's own process
-VERSIONS = ("vela-onnx", "onnxruntime", "torch", "transformers", "numpy")
+VERSIONS = ("vela-onnx", "torch", "transformers", "numpy")
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,7 +256,7 @@ def prove(arguments: argparse.Namespace) -> dict[str, Any]:
         "rows": rows,
         "long": long,
         "machine": report.describe_machine(),
-        "versions": {name: importlib.metadata.version(name) for name in VERSIONS},
+        "versions": {name: importlib.metadata.version(name) for name in VERSIONS} | dict([runtime.installed_build()]),
     }
 
 

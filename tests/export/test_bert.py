@@ -22,7 +22,8 @@ from vela.export import bundle_writer, effective, reference, trace, verification
 from vela.graphs import bundle, errors, heads, record
 from vela.serve import device, policy, question
 from vela.serve.model import ServedModel
-from vela.verify import checkpoint, gate, graph_file
+from vela.verify import checkpoint, graph_file
+from vela.verify.options import GateOptions
 
 TOKENIZER = Path(__file__).resolve().parents[2] / "golden" / "checkpoints" / "tiny-intent" / "tokenizer.json"
 SHAPES = {"bert": (48, 2, 2, 96), "minilm": (24, 3, 4, 96)}  # hidden, layers, attention heads, feed-forward
@@ -75,7 +76,7 @@ def release(tmp_path: Path, traces: trace.TraceCache) -> Callable[[Path], tuple[
         out = tmp_path / "bundle"
         plan = bundle_writer.ExportPlan("bert", buckets=(64,))
         bundle_writer.export_bundle(checkpoint.Checkpoint.read(folder), out, plan, traces, lambda _: None)
-        options = gate.GateOptions(max_tokens=96)
+        options = GateOptions(max_tokens=96)
         return out, verification.verify_folder(out, folder, options, lambda _: None)
 
     return run
@@ -195,7 +196,7 @@ def test_a_graph_that_adds_another_token_type_fails_by_its_answers_alone(tmp_pat
     proto.graph.node.insert(list(proto.graph.node).index(node), planted)
     (out / "model.onnx").write_bytes(proto.SerializeToString())
 
-    options = gate.GateOptions(max_tokens=96, graph_ids=("model",))
+    options = GateOptions(max_tokens=96, graph_ids=("model",))
     (found,) = verification.verify_folder(out, folder, options, lambda _: None)
 
     assert [check.name for check in found.checks if check.status == "failed"] == ["graph.digest", "parity.strict"]

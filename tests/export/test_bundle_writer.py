@@ -10,7 +10,8 @@ import pytest
 
 from vela.export import bundle_writer, sources, trace, verification
 from vela.graphs import bundle, errors
-from vela.verify import checkpoint, gate, graph_file
+from vela.verify import checkpoint, graph_file
+from vela.verify.options import GateOptions
 
 SAMPLE = "tiny-intent"
 HEADS_FILE = "classification_heads.safetensors"
@@ -121,7 +122,7 @@ def test_graphs_for_cuda_pass_the_strict_bar_on_the_cpu_too(tmp_path, checkpoint
     source = checkpoint.Checkpoint.read(checkpoints[SAMPLE])
     bundle_writer.export_bundle(source, tmp_path / "bundle", plan, traces, lambda _: None)
 
-    options = gate.GateOptions(max_tokens=512)
+    options = GateOptions(max_tokens=512)
     records = verification.verify_folder(tmp_path / "bundle", checkpoints[SAMPLE], options, lambda _: None)
 
     assert [(found.graph_id, found.verdict, found.cause) for found in records] == [

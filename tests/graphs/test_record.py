@@ -16,7 +16,7 @@ def test_a_record_survives_writing_and_reading(make_bundle: Any) -> None:
 
 def test_a_record_that_compared_nothing_cannot_say_passed(make_bundle: Any) -> None:
     with pytest.raises(ValueError, match="compared nothing"):
-        make_bundle().record(compared=0)
+        make_bundle().record(compared=0, runs=())
 
 
 @pytest.mark.parametrize("status", ["failed", "not_run"])
@@ -28,7 +28,7 @@ def test_a_record_with_a_check_that_did_not_pass_cannot_say_passed(make_bundle: 
 def test_a_failed_record_may_hold_failed_checks(make_bundle: Any) -> None:
     checks = (record.Check("weights", "failed", "41 tensors differ", 0.0),)
 
-    assert make_bundle().record(verdict="failed", compared=0, checks=checks).verdict == "failed"
+    assert make_bundle().record(verdict="failed", compared=0, runs=(), checks=checks).verdict == "failed"
 
 
 @pytest.mark.parametrize("figure", [float("nan"), float("inf")])
@@ -38,7 +38,7 @@ def test_statistics_that_are_not_finite_cannot_be_made(figure: float, position: 
     figures[position] = figure
 
     with pytest.raises(ValueError, match="not finite"):
-        record.ClassStatistics("1-64", "none", 1, 1, *figures, agreed=1, near_ties=0)
+        record.ClassStatistics("1-64", "none", 1, 1, *figures, agreed=1, near_ties=0, decades=(1, *[0] * 8))
 
 
 def test_records_of_one_graph_on_several_devices_have_files_of_their_own() -> None:

@@ -12,7 +12,8 @@ from safetensors.numpy import load_file, save_file
 
 from vela.export import bundle_writer, trace, verification
 from vela.graphs import bundle, manifest, record
-from vela.verify import checkpoint, gate
+from vela.verify import checkpoint
+from vela.verify.options import GateOptions
 
 SAMPLE = "tiny-intent"
 
@@ -79,7 +80,7 @@ def judge_folder(checkpoints: dict[str, Path]) -> Callable[..., list[record.Reco
     def run(
         folder: Path, *, with_inference: bool = False, graph: str = "", sample: str = SAMPLE
     ) -> list[record.Record]:
-        options = gate.GateOptions(max_tokens=64, is_fail_fast=not with_inference, graph_ids=(graph,) if graph else ())
+        options = GateOptions(max_tokens=64, is_fail_fast=not with_inference, graph_ids=(graph,) if graph else ())
         return verification.verify_folder(folder, checkpoints[sample], options, lambda _: None)
 
     return run

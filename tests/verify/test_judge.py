@@ -28,7 +28,9 @@ def judged(
     differences: list, bar: bars.Bar = bars.STRICT, head: heads.Head = HEAD, planned: int | None = None
 ) -> record.BarResult:
     count = len(differences) if planned is None else planned
-    return judge.judge(judge.Evidence(head, differences, count, noise=1e-6), bar)
+    runs = tuple(map(judge.describe_run, differences))
+    finite = [found for found in differences if np.isfinite([*found.probability, *found.logit]).all()]
+    return judge.judge(judge.Evidence(head.kind, runs, judge.statistics(finite), count, noise=1e-6), bar)
 
 
 def test_rounding_passes_every_bar():
@@ -89,7 +91,7 @@ def test_a_near_tie_counts_as_agreed_but_still_obeys_the_probability_bound():
 
     assert judged([difference()] * 999 + [tie]).verdict == "passed"
     assert judged([tie]).verdict == "failed"  # the 99th percentile of a class of one
-    assert judge.is_agreed(tie, HEAD, bars.STRICT)
+    assert judge.is_agreed(judge.describe_run(tie), HEAD.kind, bars.STRICT)
     assert judged([tie], bars.CPU).verdict == "passed"
     assert judged([difference(2e-3, agrees=False, margin=5e-4)], bars.CPU).verdict == "failed"
 
@@ -143,12 +145,11 @@ def test_a_cosine_that_is_nan_fails_wherever_it_stands(place):
 
 
 def test_statistics_name_each_class_in_order_of_length():
-    evidence = judge.Evidence(HEAD, [difference(1e-3, 1.0, tokens=70), difference(tokens=3)], 2, 0.0)
-
-    found = judge.statistics(evidence, bars.STRICT)
+    found = judge.statistics([difference(2e-3, 1.0, tokens=70), difference(tokens=3)])
 
     assert [(group.length_class, group.cases) for group in found] == [("1-16", 1), ("65-128", 1)]
     assert found[1].max_abs_logit == 1.0
+    assert [group.decades.index(1) for group in found] == [0, record.DECADES.index(1e-3) + 1]
 
 
 def test_the_worst_input_comes_first():

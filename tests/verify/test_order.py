@@ -72,7 +72,7 @@ def test_equal_logits_where_the_reference_has_an_order_disagree_and_equal_on_bot
 
 def judged(runs: list[compare.Difference], bar: bars.Bar) -> str:
     placed = order.place_in_order(runs)
-    return judge.judge(judge.Evidence(HEAD, placed, len(placed), noise=1e-6), bar).verdict
+    return judge.judge(judge.Evidence.from_differences(HEAD.kind, placed, len(placed), noise=1e-6), bar).verdict
 
 
 @pytest.mark.parametrize("bar", bars.BARS.values(), ids=lambda bar: bar.name)
@@ -89,6 +89,6 @@ def test_a_near_tie_may_change_places_and_a_clear_order_may_not(bar: bars.Bar) -
 def test_a_pair_that_changed_places_is_named_with_what_was_expected() -> None:
     placed = order.place_in_order([document("a", 0.0, 0.01), document("b", 0.01, 0.0)])
 
-    found = judge.judge(judge.Evidence(HEAD, placed, 2, noise=1e-6), bars.GPU)
+    found = judge.judge(judge.Evidence.from_differences(HEAD.kind, placed, 2, noise=1e-6), bars.GPU)
 
     assert "2 of 2 places in an order differ where 0 may: a gives 'score_l4_d8: b before a'" in found.reasons[0]

@@ -1,5 +1,9 @@
-"""Two runs of one input: equal to the bit on the CPU, within a stated bound on a GPU, never a number and nan."""
+"""A graph answers alike however it is asked: twice, without rewrites, in fresh processes, whatever lies under the mask.
 
+Equal to the bit on the CPU, within a stated bound on a GPU, never a number and nan.
+"""
+
+import dataclasses
 import math
 from types import SimpleNamespace
 
@@ -7,16 +11,32 @@ import numpy as np
 import pytest
 
 from vela.graphs import contract
-from vela.verify import answering, bars, cases
+from vela.verify import bars, cases, engine_checks, runs
 
 CASE = cases.Case("p1", (2, 7, 1), "a", 0, ())
+LONG = cases.Case("p2", (2, 7, 8, 9, 1), "b", 0, ())
+RUN = runs.Run(CASE)
+NEXT = float(np.nextafter(np.float32(1), np.float32(2)))
+OUTCOMES = [
+    (1.0, "cpu", "passed"),
+    (NEXT, "cpu", "failed"),
+    (1.00001, "cuda", "passed"),
+    (1.0001, "cuda", "failed"),
+    (math.nan, "cuda", "failed"),
+    (math.inf, "cuda", "failed"),
+]
 
 
-class Unsteady:
-    """A session whose second answer to everything is another."""
+def answer(value: float) -> engine_checks.Answer:
+    return {"logits": np.full(2, value, np.float32)}
 
-    def __init__(self, second: float) -> None:
-        self._answers = [1.0, second]
+
+class Session:
+    """A session that answers everything with one number."""
+
+    def __init__(self, value: float) -> None:
+        self._value = value
+        self.facts = SimpleNamespace(options={"threads": "1"})
         self.graph = SimpleNamespace(
             outputs=(contract.TensorSpec("logits", "float32", ("batch", 2)),),
             takes_mask=True,
@@ -26,32 +46,92 @@ class Unsteady:
         )
 
     def run(self, inputs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-        value = self._answers.pop(0)
-        return {"logits": np.full((len(inputs["input_ids"]), 2), value, np.float32)}
+        return {"logits": np.full((len(inputs["input_ids"]), 2), self._value, np.float32)}
+
+
+def judged(first: float, second: float) -> engine_checks.Judged:
+    """A session that answered `first`, answers `second` now, and so does one without rewrites."""
+    return engine_checks.Judged(Session(second), lambda options: Session(second), {RUN: answer(first)}, 0)
 
 
 def verdict(second: float, device_kind: str) -> str:
-    run = cases.Run(CASE)
-    return answering._repeat(Unsteady(second), [run], 0, bars.repeat_bound(device_kind)).status
+    return engine_checks.check_repeats(judged(1.0, second), [RUN], bars.repeat_bound(device_kind)).status
 
 
-@pytest.mark.parametrize(
-    ("second", "device_kind", "expected"),
-    [
-        (1.0, "cpu", "passed"),
-        (float(np.nextafter(np.float32(1), np.float32(2))), "cpu", "failed"),
-        (1.00001, "cuda", "passed"),
-        (1.0001, "cuda", "failed"),
-        (math.nan, "cuda", "failed"),
-        (math.inf, "cuda", "failed"),
-    ],
-)
+@pytest.mark.parametrize(("second", "device_kind", "expected"), OUTCOMES)
 def test_a_graph_that_differs_from_itself_fails(second: float, device_kind: str, expected: str) -> None:
     assert verdict(second, device_kind) == expected
 
 
 def test_two_answers_of_nan_are_left_to_the_check_of_finite_outputs() -> None:
-    session = Unsteady(math.nan)
-    session._answers = [math.nan, math.nan]
+    assert engine_checks.check_repeats(judged(math.nan, math.nan), [RUN], 0.0).status == "passed"
 
-    assert answering._repeat(session, [cases.Run(CASE)], 0, 0.0).status == "passed"
+
+def test_a_run_without_an_answer_is_not_repeatable() -> None:
+    assert engine_checks.check_repeats(judged(1.0, 1.0), [runs.Run(LONG)], 0.0).status == "failed"
+
+
+@pytest.mark.parametrize(
+    ("second", "noise", "expected"),
+    [
+        (1.0, 0, "passed"),
+        (1.00001, 0, "passed"),
+        (1.0001, 0, "failed"),
+        (1.0001, 1e-4, "passed"),
+        (math.nan, 1e-4, "failed"),
+    ],
+)
+def test_rewrites_may_change_the_order_of_sums_and_no_more(second: float, noise: float, expected: str) -> None:
+    assert engine_checks.check_rewrites(judged(1.0, second), [RUN], noise).status == expected
+
+
+@pytest.mark.parametrize(("second", "device_kind", "expected"), OUTCOMES)
+def test_a_fresh_process_answers_as_the_gate_s_own(second: float, device_kind: str, expected: str) -> None:
+    fresh = [engine_checks.FreshAnswer(RUN, answer(value), "") for value in (1.0, second, 1.0)]
+
+    found = engine_checks.check_processes(judged(1.0, 1.0), fresh, bars.repeat_bound(device_kind))
+
+    assert found.status == expected
+    assert ("fresh process 2" in found.detail) is (expected == "failed")
+
+
+def test_a_fresh_process_that_died_is_no_pass_and_its_last_words_are_kept() -> None:
+    fresh = [engine_checks.FreshAnswer(RUN, None, "ended with 139")]
+
+    found = engine_checks.check_processes(judged(1.0, 1.0), fresh, 1.0)
+
+    assert found.status == "failed"
+    assert "ended with 139" in found.detail
+
+
+def poisoned(plain: float, other: float | None) -> tuple[engine_checks.Chosen, dict]:
+    run = runs.Run(CASE, pad_to=9, poison=LONG)
+    answers = {run.unpoisoned: answer(plain)} | ({} if other is None else {run: answer(other)})
+    return engine_checks.Chosen((), (), (run,), frozenset()), answers
+
+
+@pytest.mark.parametrize(("other", "device_kind", "expected"), [*OUTCOMES, (None, "cpu", "failed")])
+def test_ids_under_the_mask_change_nothing(other: float | None, device_kind: str, expected: str) -> None:
+    chosen, answers = poisoned(1.0, other)
+
+    (found,) = engine_checks.check_poison(chosen, answers, bars.repeat_bound(device_kind))
+
+    assert found.status == expected
+
+
+def test_a_graph_that_is_never_padded_is_not_under_the_law() -> None:
+    chosen = dataclasses.replace(poisoned(1.0, 1.0)[0], poisoned=())
+
+    assert engine_checks.check_poison(chosen, {}, 0.0) == []
+
+
+def test_poison_lies_only_under_the_mask() -> None:
+    run = runs.Run(CASE, (LONG,), pad_to=7, row=1, poison=LONG)
+
+    laid = run.inputs(Session(0.0).graph, pad_id=0)
+
+    seen = laid["attention_mask"] != 0
+    assert seen.sum(axis=1).tolist() == [5, 3]
+    assert laid["input_ids"][1, :3].tolist() == list(CASE.ids)
+    assert set(laid["input_ids"][~seen].tolist()) <= set(LONG.ids)
+    assert (laid["input_ids"][~seen] != 0).all()

@@ -14,7 +14,8 @@ import pytest
 
 from vela.export import effective, forms, reference, trace, verification
 from vela.graphs import errors, record
-from vela.verify import checkpoint, gate
+from vela.verify import checkpoint
+from vela.verify.options import GateOptions
 
 GRAPHS = ("model", "model-unpadded", "portable-b1-s64")
 YARN = {"factor": 4.0, "original_max_position_embeddings": 32}
@@ -56,7 +57,7 @@ def make(shortened: Callable[[str], Path]) -> Make:
 @pytest.fixture
 def judge(tmp_path: Path) -> Callable[..., list[record.Record]]:
     def run(folder: Path, source: Path, *, with_inference: bool = False) -> list[record.Record]:
-        options = gate.GateOptions(max_tokens=128, is_fail_fast=not with_inference, graph_ids=GRAPHS)
+        options = GateOptions(max_tokens=128, is_fail_fast=not with_inference, graph_ids=GRAPHS)
         return verification.verify_folder(folder, source, options, lambda _: None)
 
     return run

@@ -15,7 +15,8 @@ from vela.graphs import bundle, errors, record
 from vela.graphs import store as stores
 from vela.serve import registry
 from vela.serve.http.app import build_app
-from vela.verify import checkpoint, gate, graph_file
+from vela.verify import checkpoint, graph_file
+from vela.verify.options import GateOptions
 
 SAMPLE = "tiny-intent"
 INDEX = "model.safetensors.index.json"
@@ -41,7 +42,7 @@ def sharded(shortened: Callable[[str], Path]) -> Path:
 
 
 def judge(folder: Path, source: Path, *, with_inference: bool = False) -> list[record.Record]:
-    options = gate.GateOptions(max_tokens=64, is_fail_fast=not with_inference)
+    options = GateOptions(max_tokens=64, is_fail_fast=not with_inference)
     return verification.verify_folder(folder, source, options, lambda _: None)
 
 

@@ -1,0 +1,142 @@
+"""The ground that graphs of a bundle are judged on: cases, the reference's answers to them, and its own noise.
+
+Answers are kept in the journal as they come, so that an interrupted run asks for none twice.
+"""
+
+import functools
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Self
+
+from vela.serve import tokenization
+from vela.verify import answering, cases, checkpoint, journal, meter, pace, reference, rows, runs
+
+NOISE_CASES = 24
+ROWS_AT_ONCE = 8  # as many rows of one length as the reference takes in one forward
+KEEP_EVERY_S = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class References:
+    """The checkpoint's own answers.
+
+    Attributes:
+        exact: FP32, what graphs are judged against.
+        wide: The same in FP64, from which the FP32 noise is measured.
+    """
+
+    exact: reference.Reference
+    wide: reference.Reference
+
+
+@dataclass(frozen=True, slots=True)
+class Ground:
+    """What graphs are compared with.
+
+    Attributes:
+        answers: The reference's, by case id.
+        noise: Its own FP32 noise.
+        description: What it is, for the record.
+    """
+
+    answers: Mapping[str, reference.Answer]
+    noise: float
+    description: str
+
+    @classmethod
+    def nothing(cls) -> Self:
+        """Say that no graph got as far as inference, so the reference was not asked."""
+        return cls({}, 0.0, "not asked: static checks failed first")
+
+
+def make_cases(source: checkpoint.Checkpoint, corpus: rows.Corpus, longest: int) -> list[cases.Case]:
+    """Make cases with the reference checkpoint's own tokenizer and head."""
+    pad_id = int(source.config["pad_token_id"])
+    tokenizer = tokenization.Tokenizer.from_file(source.folder / "tokenizer.json", pad_id=pad_id)
+    limit = min(longest, source.head.max_tokens)
+    return cases.make_cases(source.head, tokenizer, corpus, source.architecture.half_window, limit)
+
+
+def pick_noise_cases(made: Sequence[cases.Case], max_tokens: int) -> list[cases.Case]:
+    """Pick the cases that the noise is measured on, spread over all lengths; FP64 at the longest would take long."""
+    return runs.pick_probes([case for case in made if case.tokens <= max_tokens] or made[:1], NOISE_CASES)
+
+
+@dataclass(frozen=True, slots=True)
+class Asking:
+    """How the reference is asked.
+
+    Attributes:
+        references: The reference.
+        paces: Of its FP32 and FP64 answers, by kind.
+        kept: Keeps answers.
+        gauge: Told what was done.
+    """
+
+    references: References
+    paces: Mapping[str, pace.Pace]
+    kept: journal.Journal
+    gauge: meter.Meter
+
+    def lay(self, made: Sequence[cases.Case], noise_cases: Sequence[cases.Case]) -> Ground:
+        """Ask for everything and measure the noise."""
+        answers = self._answer("exact", self.references.exact, list(dict.fromkeys([*made, *noise_cases])))
+        wide = self._answer("wide", self.references.wide, noise_cases)
+        noise = answering.noise_of([answers[case.id] for case in noise_cases], [wide[case.id] for case in noise_cases])
+        return Ground(answers, noise, self.references.exact.facts.description)
+
+    def _answer(self, kind: str, asked: reference.Reference, made: Sequence[cases.Case]) -> dict[str, reference.Answer]:
+        """Answer cases, those of one length together, and keep answers every few seconds."""
+        found = self.kept.answers(kind)
+        waiting: dict[str, reference.Answer] = {}
+        kept_at = time.monotonic()
+        for group in group_by_length([case for case in made if journal.key_of_ids(case.ids) not in found]):
+            with self.gauge.forward():
+                answers = asked.answer([case.ids for case in group])
+            new = {journal.key_of_ids(case.ids): answer for case, answer in zip(group, answers, strict=True)}
+            found.update(new)
+            waiting.update(new)
+            if time.monotonic() - kept_at > KEEP_EVERY_S:
+                self.kept.keep_answers(kind, waiting)
+                waiting, kept_at = {}, time.monotonic()
+            expected = sum(self.paces[kind].seconds(case.tokens) for case in group)
+            self.gauge.did(f"the reference, {kind}, {group[0].tokens} tokens", expected)
+        self.kept.keep_answers(kind, waiting)
+        return {case.id: found[journal.key_of_ids(case.ids)] for case in made}
+
+
+def group_by_length(made: Sequence[cases.Case]) -> list[list[cases.Case]]:
+    """Group cases of one length, at most `ROWS_AT_ONCE` together, shortest first."""
+    by_length: dict[int, list[cases.Case]] = {}
+    for case in made:
+        by_length.setdefault(case.tokens, []).append(case)
+    return [
+        group[start : start + ROWS_AT_ONCE]
+        for _, group in sorted(by_length.items())
+        for start in range(0, len(group), ROWS_AT_ONCE)
+    ]
+
+
+def time_references(
+    references: References, work: pace.Work, made: Sequence[cases.Case], kind_limits: Mapping[str, int]
+) -> dict[str, pace.Pace]:
+    """Time the reference at a few lengths, cut from the longest case.
+
+    Args:
+        references: What is timed.
+        work: How its arithmetic grows.
+        made: Cases; their ids are valid for it.
+        kind_limits: Longest row worth timing, for `exact` and `wide`.
+    """
+    longest = max(made, key=lambda case: case.tokens).ids
+    asked: dict[str, reference.Reference] = {"exact": references.exact, "wide": references.wide}
+    found = {}
+    for kind, limit in kind_limits.items():
+        run = functools.partial(_answer_cut, asked[kind], longest)
+        found[kind] = pace.Pace.timed(work, run, pace.lengths_up_to(min(limit, len(longest))))
+    return found
+
+
+def _answer_cut(asked: reference.Reference, ids: tuple[int, ...], tokens: int) -> None:
+    asked.answer([ids[:tokens]])
