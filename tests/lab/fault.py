@@ -23,8 +23,10 @@ class Fault:
         plant: Alters the bundle, manifest included, and says what was drawn.
         samples: Checkpoints that can have it; all where empty.
         only: The check that is meant to be alone in seeing it; empty where several are.
+        beyond: Why the gate lets it through; empty where it must not.
         provenance: The real case that it comes from.
         session: Entries that a session is configured with, beside the graph.
+        threads: Of the session.
         is_published: Whether publishing, and not the gate, is what must refuse it.
     """
 
@@ -33,6 +35,8 @@ class Fault:
     plant: Plant
     samples: tuple[str, ...] = ()
     only: str = ""
+    beyond: str = ""
     provenance: str = ""
     session: Mapping[str, str] = field(default_factory=dict)
+    threads: int = 1
     is_published: bool = False

@@ -1,8 +1,8 @@
 """Where the laboratory meets the gate, from the outside: a folder goes in, statuses of checks by name come out.
 
 The only module here that knows the gate. References are remembered between faults, because the checkpoint is not what
-is under test: it answers the same texts a hundred times. And only a share of the corpus is asked; what gets through
-that is asked all of it.
+is under test: it answers the same texts a hundred times. And only a share of the corpus is asked, and one fresh process
+for three; what gets through that is asked all of it.
 """
 
 import contextlib
@@ -16,7 +16,7 @@ from unittest import mock
 from vela.export import verification
 from vela.graphs import errors, store
 from vela.serve import engine
-from vela.verify import checkpoint, gate, rows
+from vela.verify import checkpoint, ground, options, rows, schedule
 
 OPENING, PUBLISHING = "opening", "publishing"  # what refuses besides the gate's own checks
 
@@ -72,7 +72,7 @@ class Judge:
     """
 
     share: int = 1
-    references: dict[str, gate.References] = field(default_factory=dict)
+    references: dict[str, ground.References] = field(default_factory=dict)
 
     def judge(
         self,
@@ -87,15 +87,15 @@ class Judge:
         share: int | None = None,
     ) -> list[Outcome]:
         """Ask the gate about some graphs of a bundle."""
-        options = gate.GateOptions(
+        asked = options.GateOptions(
             max_tokens=max_tokens,
             graph_ids=graph_ids,
             is_fail_fast=is_fail_fast,
             session=session or engine.SessionOptions(threads=1),
         )
         try:
-            with self._remembered(), _configured(entries or {}), _thinned(share or self.share):
-                records = verification.verify_folder(folder, source, options, lambda _: None)
+            with self._remembered(), _configured(entries or {}), _hurried(share or self.share):
+                records = verification.verify_folder(folder, source, asked, lambda _: None)
         except errors.VelaError as problem:
             return [Outcome("refused", {OPENING: "failed"}, f"{type(problem).__name__}: {problem}")]
         return [
@@ -113,11 +113,11 @@ class Judge:
     def _remembered(self) -> Iterator[None]:
         load = verification.make_references
 
-        def recall(source: checkpoint.Checkpoint) -> gate.References:
+        def recall(source: checkpoint.Checkpoint) -> ground.References:
             key = str(sorted(source.listing().items()))
             if key not in self.references:
                 found = load(source)
-                self.references[key] = gate.References(_Remembering(found.exact), _Remembering(found.wide))
+                self.references[key] = ground.References(_Remembering(found.exact), _Remembering(found.wide))
             return self.references[key]
 
         with mock.patch.object(verification, "make_references", recall):
@@ -134,9 +134,10 @@ def publish(folder: Path, to: Path) -> Outcome:
 
 
 @contextlib.contextmanager
-def _thinned(share: int) -> Iterator[None]:
-    """Let the gate read every so many-th row of its corpus."""
+def _hurried(share: int) -> Iterator[None]:
+    """Let the gate read every so many-th row of its corpus and start one process; a share of 1 changes nothing."""
     read = rows.read_corpus
+    processes = 1 if share > 1 else schedule.FRESH_PROCESSES
 
     def thinned(*arguments: Any) -> rows.Corpus:
         whole = read(*arguments)
@@ -144,7 +145,10 @@ def _thinned(share: int) -> Iterator[None]:
             whole, texts=whole.texts[::share], grounded=whole.grounded[::share], pairs=whole.pairs[::share]
         )
 
-    with mock.patch.object(rows, "read_corpus", thinned):
+    with (
+        mock.patch.object(rows, "read_corpus", thinned),
+        mock.patch.object(schedule, "FRESH_PROCESSES", processes),
+    ):
         yield
 
 

@@ -11,6 +11,8 @@ from lab.fault import Fault
 from lab.sketch import NotApplicable
 from lab.workbench import Bench, Dice
 
+from vela.serve import engine
+
 CAUSE_SHOWN = 160  # characters of a cause that a row keeps
 
 
@@ -85,6 +87,7 @@ def try_fault(
                 max_tokens=scene.max_tokens,
                 is_fail_fast=is_fail_fast,
                 entries=fault.session,
+                session=engine.SessionOptions(threads=fault.threads),
             )
             (outcome,) = ask()
             if outcome.is_let_through and judge.share > 1:

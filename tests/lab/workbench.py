@@ -14,11 +14,12 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
+from lab.description import describe_graph
 from lab.sketch import NotApplicable, Sketch
 from numpy.typing import NDArray
 from safetensors.numpy import load_file, save_file
 
-from vela.graphs import manifest
+from vela.graphs import digests, manifest
 
 WEIGHTS = "model.safetensors"
 SIBLING_SEED = 5
@@ -69,7 +70,7 @@ class Bench:
         return json.loads((self.folder / "manifest.json").read_bytes())
 
     def reseal(self, change: Callable[[dict[str, Any]], None] = lambda content: None) -> None:
-        """Refresh the digests of graphs and checkpoint files, apply a change, and seal again."""
+        """Refresh all that the manifest says of the graph and of files, apply a change, and seal again."""
         content = self.read_manifest()
         for graph in content["graphs"]:
             if (self.folder / graph["file"]).is_file():
@@ -80,7 +81,14 @@ class Bench:
                 source["sha256"] = sha256(self.folder / name)
                 source["size_bytes"] = (self.folder / name).stat().st_size
         content["tokenizer"]["sha256"] = content["sources"][content["tokenizer"]["file"]]["sha256"]
+        if not content["model"]["repository"]:
+            listing = {name: source["sha256"] for name, source in content["sources"].items()}
+            content["model"]["model_sha256"] = digests.digest_of_listing(listing)
         self._refresh_weights(content)
+        content["graphs"] = [
+            describe_graph(self.path, graph, content["weights"]) if graph["id"] == self.graph_id else graph
+            for graph in content["graphs"]
+        ]
         change(content)
         sealed = manifest.msgspec.convert(content, manifest.Manifest).sealed()
         (self.folder / "manifest.json").write_bytes(manifest.encode_manifest(sealed))
