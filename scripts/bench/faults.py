@@ -3,9 +3,10 @@
     python scripts/bench/faults.py WORK [--lab-seed N] [--jobs 2] [--faults '*window*'] [--record FILE]
 
 The samples are exported once, in every form, shape and storage, to WORK. First every honest variation is judged, then
-every fault of tests/lab is planted in a copy of a bundle and judged, all checks to the end. Prints the matrix of
-faults and checks, what was let through, and which check is needed by which fault; with `--record` it is also written
-as JSON. Exits with 1 where a fault got through or a variation did not pass.
+every fault of tests/lab is planted in a copy of a bundle and judged, all checks to the end. A run that is interrupted
+goes on from what WORK says is done. Prints the matrix of faults and checks, what was let through, and which check is
+needed by which fault; with `--record` it is also written as JSON. Exits with 1 where a variation did not pass, or a
+fault got through that does not say why.
 
 The faults and how they are judged are in tests/lab, which shares no code with the gate.
 """
@@ -27,7 +28,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests"))  # in the workers too, which read this file again
 
-from lab import catalogue, judging, matrix, trial, variations  # noqa: E402
+from lab import catalogue, judging, ledger, matrix, trial, variations  # noqa: E402
 
 from vela.export import trace  # noqa: E402
 
@@ -44,19 +45,12 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
     work, seed = arguments.work, arguments.lab_seed
     _progress(f"fault laboratory: --lab-seed {seed}")
     _export(work)
-    names = [(storage, f"tiny-{sample}") for sample in SAMPLES for storage in variations.STORAGES]
-    trials = [
-        (fault.name, scene) for fault, scene in catalogue.all_trials() if fnmatch.fnmatch(fault.name, arguments.faults)
-    ]
+    kept = ledger.Ledger(work, seed)
     context = multiprocessing.get_context("spawn")
     with concurrent.futures.ProcessPoolExecutor(arguments.jobs, mp_context=context) as pool:
-        judged = [
-            pair
-            for found in _watched("variations", names, pool.map(functools.partial(vary, work), names))
-            for pair in found
-        ]
+        judged = _judge_variations(work, kept, pool)
         _require_publishable(work)
-        rows = list(_watched("faults", trials, pool.map(functools.partial(attempt, work, seed), trials)))
+        rows = _try_faults(work, kept, pool, arguments.faults)
     return {
         "command": "python scripts/bench/faults.py WORK",
         "lab_seed": seed,
@@ -67,6 +61,29 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
         "lines": matrix.as_lines(rows),
         "table": matrix.as_table(rows),
     }
+
+
+def _judge_variations(work: Path, kept: ledger.Ledger, pool: concurrent.futures.Executor) -> Judged:
+    """Judge every bundle whose variations are not in the ledger yet."""
+    names = [(storage, f"tiny-{sample}") for sample in SAMPLES for storage in variations.STORAGES]
+    done = kept.variations()
+    missing = [name for name in names if not set(variations.plan(work, *name)) <= set(done)]
+    for found in _watched("bundles of variations", missing, pool.map(functools.partial(vary, work), missing)):
+        for variation, outcome in found:
+            kept.add_variation(variation, outcome)
+            done[variation] = outcome
+    return list(done.items())
+
+
+def _try_faults(work: Path, kept: ledger.Ledger, pool: concurrent.futures.Executor, pattern: str) -> list[trial.Row]:
+    """Try every fault that is not in the ledger yet."""
+    trials = [(fault.name, scene) for fault, scene in catalogue.all_trials() if fnmatch.fnmatch(fault.name, pattern)]
+    done = kept.rows()
+    missing = [chosen for chosen in trials if (chosen[0], str(chosen[1])) not in done]
+    for row in _watched("trials", missing, pool.map(functools.partial(attempt, work, kept.seed), missing)):
+        kept.add_row(row)
+        done[row.fault, row.scene] = row
+    return [done[name, str(scene)] for name, scene in trials]
 
 
 def vary(work: Path, name: tuple[variations.Storage, str]) -> Judged:
@@ -103,7 +120,7 @@ def _export(work: Path) -> None:
 def _require_publishable(work: Path) -> None:
     """Faults of publishing are worth nothing unless the untouched bundle can be published."""
     with tempfile.TemporaryDirectory(prefix="lab-") as folder:
-        outcome = judging.publish(work / "reference" / catalogue.SCENES[1].sample, Path(folder) / "store")
+        outcome = judging.publish(work / "reference" / catalogue.SCENES[0].sample, Path(folder) / "store")
     if not outcome.is_let_through:
         raise SystemExit(f"the untouched bundle cannot be published: {outcome.cause}")
 
@@ -128,7 +145,7 @@ def _describe(judged: Judged) -> dict[str, Any]:
 def _watched(what: str, planned: Sequence[object], results: Iterable[Any]) -> Iterable[Any]:
     started = time.monotonic()
     for index, result in enumerate(results, start=1):
-        if index % 20 == 0 or index == len(planned):
+        if index % 10 == 0 or index == len(planned):
             _progress(f"{what}: {index} of {len(planned)} after {time.monotonic() - started:.0f} s")
         yield result
 

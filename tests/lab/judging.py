@@ -1,8 +1,8 @@
 """Where the laboratory meets the gate, from the outside: a folder goes in, statuses of checks by name come out.
 
 The only module here that knows the gate. References are remembered between faults, because the checkpoint is not what
-is under test: it answers the same texts a hundred times. And only a share of the corpus is asked, and one fresh process
-for three; what gets through that is asked all of it.
+is under test: it answers the same texts a hundred times. And only a share of the corpus is asked, and no fresh process
+unless it is wanted; what gets through that is asked all of it, and by all processes.
 """
 
 import contextlib
@@ -58,7 +58,8 @@ class _Remembering:
 
     def answer(self, rows: Sequence[tuple[int, ...]]) -> list[Any]:
         fresh = [row for row in dict.fromkeys(rows) if row not in self._answers]
-        self._answers |= zip(fresh, self._inner.answer(fresh), strict=True)
+        if fresh:
+            self._answers |= zip(fresh, self._inner.answer(fresh), strict=True)
         return [self._answers[row] for row in rows]
 
 
@@ -85,6 +86,7 @@ class Judge:
         session: engine.SessionOptions | None = None,
         entries: Mapping[str, str] | None = None,
         share: int | None = None,
+        processes: int = 0,
     ) -> list[Outcome]:
         """Ask the gate about some graphs of a bundle."""
         asked = options.GateOptions(
@@ -94,7 +96,7 @@ class Judge:
             session=session or engine.SessionOptions(threads=1),
         )
         try:
-            with self._remembered(), _configured(entries or {}), _hurried(share or self.share):
+            with self._remembered(), _configured(entries or {}), _hurried(share or self.share, processes):
                 records = verification.verify_folder(folder, source, asked, lambda _: None)
         except errors.VelaError as problem:
             return [Outcome("refused", {OPENING: "failed"}, f"{type(problem).__name__}: {problem}")]
@@ -134,10 +136,10 @@ def publish(folder: Path, to: Path) -> Outcome:
 
 
 @contextlib.contextmanager
-def _hurried(share: int) -> Iterator[None]:
-    """Let the gate read every so many-th row of its corpus and start one process; a share of 1 changes nothing."""
+def _hurried(share: int, processes: int) -> Iterator[None]:
+    """Let the gate read every so many-th row and start so many processes; a share of 1 changes nothing."""
     read = rows.read_corpus
-    processes = 1 if share > 1 else schedule.FRESH_PROCESSES
+    started = processes if share > 1 else schedule.FRESH_PROCESSES
 
     def thinned(*arguments: Any) -> rows.Corpus:
         whole = read(*arguments)
@@ -147,7 +149,7 @@ def _hurried(share: int) -> Iterator[None]:
 
     with (
         mock.patch.object(rows, "read_corpus", thinned),
-        mock.patch.object(schedule, "FRESH_PROCESSES", processes),
+        mock.patch.object(schedule, "FRESH_PROCESSES", started),
     ):
         yield
 

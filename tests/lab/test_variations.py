@@ -1,4 +1,4 @@
-"""Honest graphs pass in every session; the 280 of scripts/bench/faults.py pass in every form, shape and storage too."""
+"""Honest graphs pass in every session; the 220 of scripts/bench/faults.py pass in every form, shape and storage too."""
 
 import shutil
 

@@ -87,6 +87,7 @@ def try_fault(
                 max_tokens=scene.max_tokens,
                 is_fail_fast=is_fail_fast,
                 entries=fault.session,
+                processes=int(fault.family in ("laws", "engine")),
                 session=engine.SessionOptions(threads=fault.threads),
             )
             (outcome,) = ask()

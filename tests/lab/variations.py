@@ -26,7 +26,6 @@ BUCKETS, BATCHES = (64, 128), (1, 2)
 SESSIONS = tuple(
     engine.SessionOptions(threads=threads, optimise=optimise) for optimise in (True, False) for threads in (1, 2)
 )
-EVERY_SESSION = "tiny-intent"  # the sample whose graphs are tried in every session; others' in one each
 MAX_TOKENS = 96
 
 
@@ -81,18 +80,17 @@ def plan(bundles: Path, storage: Storage, sample: str) -> Iterator[Variation]:
     version = runtime.installed_build()[1]
     for index, graph in enumerate(bundle.Bundle.open(bundles / storage / sample).manifest.graphs):
         shift = STORAGES.index(storage)
-        sessions = SESSIONS if sample == EVERY_SESSION else (SESSIONS[(index + shift) % len(SESSIONS)],)
-        for session in sessions:
-            yield Variation(
-                sample,
-                graph.id,
-                storage,
-                graph.batch or 0,
-                graph.sequence or 0,
-                session.optimise,
-                session.threads,
-                version,
-            )
+        session = SESSIONS[(index + shift) % len(SESSIONS)]
+        yield Variation(
+            sample,
+            graph.id,
+            storage,
+            graph.batch or 0,
+            graph.sequence or 0,
+            session.optimise,
+            session.threads,
+            version,
+        )
 
 
 def judge(
