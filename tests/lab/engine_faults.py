@@ -17,6 +17,13 @@ def leave(bench: Bench) -> str:
     return "nothing in the bundle"
 
 
+def leave_with_erf(bench: Bench) -> str:
+    """Alter nothing in a bundle whose graph leaves the fusion of GELU to the engine."""
+    if not bench.sketch().nodes("Erf"):
+        raise NotApplicable("GELU is one operator already")
+    return leave(bench)
+
+
 def edit_record(bench: Bench, change: Callable[[Bench, Content], str]) -> str:
     """Alter the graph's record, as it lies in the bundle."""
     path = bench.folder / "verification" / f"{bench.graph_id}.cpu.json"
@@ -95,6 +102,13 @@ FAULTS = (
         leave,
         session={"optimization.enable_gelu_approximation": "1"},
         provenance="microsoft/onnxruntime issue 14702: erf and tanh differ by 1e-3",
+    ),
+    Fault(
+        "the gate's session fuses otherwise than a server's",
+        "engine",
+        leave_with_erf,
+        session={"optimization.disable_specified_optimizers": "GeluFusionL1;GeluFusionL2"},
+        only="engine.processes",
     ),
     _recorded(
         "the record is another graph's",

@@ -137,15 +137,13 @@ def publish(folder: Path, to: Path) -> Outcome:
 
 @contextlib.contextmanager
 def _hurried(share: int, processes: int) -> Iterator[None]:
-    """Let the gate read every so many-th row and start so many processes; a share of 1 changes nothing."""
+    """Let the gate read every so many-th text and start so many processes; a share of 1 changes nothing."""
     read = rows.read_corpus
     started = processes if share > 1 else schedule.FRESH_PROCESSES
 
     def thinned(*arguments: Any) -> rows.Corpus:
         whole = read(*arguments)
-        return dataclasses.replace(
-            whole, texts=whole.texts[::share], grounded=whole.grounded[::share], pairs=whole.pairs[::share]
-        )
+        return dataclasses.replace(whole, texts=whole.texts[::share], pairs=whole.pairs[::share])
 
     with (
         mock.patch.object(rows, "read_corpus", thinned),
