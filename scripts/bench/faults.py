@@ -41,7 +41,6 @@ Judged = list[tuple[variations.Variation, judging.Outcome]]
 
 def run(arguments: argparse.Namespace) -> dict[str, Any]:
     """Export, judge variations, try faults; give the record."""
-    started = time.monotonic()
     work, seed = arguments.work, arguments.lab_seed
     _progress(f"fault laboratory: --lab-seed {seed}")
     _export(work)
@@ -54,7 +53,6 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
     return {
         "command": "python scripts/bench/faults.py WORK",
         "lab_seed": seed,
-        "minutes": round((time.monotonic() - started) / 60, 1),
         "versions": variations.versions(VERSIONS),
         "variations": _describe(judged),
         **matrix.as_json(rows),

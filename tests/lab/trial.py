@@ -1,5 +1,6 @@
 """One trial: a fault is planted in a copy of a bundle, and the gate is asked about it."""
 
+import dataclasses
 import functools
 import shutil
 from dataclasses import dataclass
@@ -98,4 +99,5 @@ def try_fault(
     finally:
         for path in work.iterdir():
             shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
-    return Row(fault.name, fault.family, str(scene), drawn, is_planted=True, outcome=outcome)
+    told = dataclasses.replace(outcome, cause=outcome.cause.replace(f"{work}/", ""))
+    return Row(fault.name, fault.family, str(scene), drawn, is_planted=True, outcome=told)
