@@ -7,9 +7,10 @@ import pytest
 from lab import judging, trial
 from lab.catalogue import Scene
 
-# Short texts and an eighth of them, so that a fault costs a second; scripts/bench/faults.py tries every form of graph.
-MAX_TOKENS = 64
-SHARE = 8
+# Short texts and a sixteenth of them, so that a fault costs a second; scripts/bench/faults.py tries every form of graph.
+MAX_TOKENS = 48
+BUCKET = 64
+SHARE = 16
 
 
 @pytest.fixture(scope="session")
@@ -36,6 +37,8 @@ def scenes() -> dict[str, tuple[Scene, ...]]:
     samples = ("intent", "guard", "multilabel", "pii", "grounded", "embedding", "reranker")
     made = {}
     for name in (f"tiny-{sample}" for sample in samples):
-        tokens = 128 if name == "tiny-grounded" else MAX_TOKENS
-        made[name] = (Scene(name, "model", tokens), Scene(name, f"portable-b1-s{tokens}", tokens))
+        is_pair = name in ("tiny-grounded", "tiny-reranker")  # pairs are longer
+        tokens = 2 * BUCKET if is_pair else MAX_TOKENS
+        bucket = 2 * BUCKET if name == "tiny-grounded" else BUCKET
+        made[name] = (Scene(name, "model", tokens), Scene(name, f"portable-b1-s{bucket}", tokens))
     return made

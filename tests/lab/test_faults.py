@@ -34,7 +34,8 @@ def test_a_fault_is_not_let_through(fault: Fault, tmp_path, ground, scenes, judg
 def _first_planted(fault, scenes, work, ground, judge, seed) -> trial.Row:
     """Plant the fault in the first scene that has a place for it."""
     for scene in scenes:
-        row = trial.try_fault(fault, scene, ground, work, judge, seed, is_fail_fast=True)
+        is_thorough = not fault.beyond
+        row = trial.try_fault(fault, scene, ground, work, judge, seed, is_fail_fast=True, is_thorough=is_thorough)
         if row.is_planted:
             return row
     raise AssertionError(f"{fault.name} has no place in any of {[str(scene) for scene in scenes]}: {row.drawn}")

@@ -59,6 +59,7 @@ def try_fault(
     seed: int,
     *,
     is_fail_fast: bool = False,
+    is_thorough: bool = True,
 ) -> Row:
     """Plant a fault and judge what it makes of the bundle.
 
@@ -70,6 +71,7 @@ def try_fault(
         judge: Remembers references between trials.
         seed: Of all that is drawn.
         is_fail_fast: Whether the gate stops after static checks that failed.
+        is_thorough: Whether the whole corpus is asked where a share of it let the fault through.
     """
     folder = work / scene.sample
     source = ground.checkpoints / scene.sample
@@ -92,7 +94,7 @@ def try_fault(
                 session=engine.SessionOptions(threads=fault.threads),
             )
             (outcome,) = ask()
-            if outcome.is_let_through and judge.share > 1:
+            if outcome.is_let_through and judge.share > 1 and is_thorough:
                 (outcome,) = ask(share=1)
     except NotApplicable as reason:
         return Row(fault.name, fault.family, str(scene), str(reason), is_planted=False, outcome=None)
