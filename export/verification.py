@@ -1,4 +1,4 @@
-"""Join the gate and its PyTorch reference: verify a bundle folder against a checkpoint folder.
+"""Join the gate and its PyTorch reference: verify a bundle folder or a graph file against a checkpoint folder.
 
 The checkpoint is named apart from the bundle: by the caller, or for a pinned model by the model table, whose digests
 the bundle's own copy must then have.
@@ -11,7 +11,7 @@ import torch
 
 from vela.export import reference
 from vela.graphs import bundle, errors, model_table, record
-from vela.verify import checkpoint, gate, ground
+from vela.verify import checkpoint, foreign_gate, gate, ground
 from vela.verify.options import GateOptions
 
 
@@ -40,6 +40,37 @@ def verify_folder(
         raise _no_reference("the bundle itself as its reference", folder)
     source = checkpoint.Checkpoint.read(checkpoint_folder or _pinned_reference(opened), allowed_keys=allowed_keys)
     return gate.verify_bundle(opened, source, lambda: make_references(source), options, progress)
+
+
+def verify_graph_file(
+    path: Path,
+    checkpoint_folder: Path | None,
+    options: GateOptions,
+    progress: gate.Progress,
+    allowed_keys: Collection[str] = (),
+    out: Path | None = None,
+) -> list[record.Record]:
+    """Verify one ONNX file that Vela need not have written.
+
+    Args:
+        path: The file; nothing is written beside it.
+        checkpoint_folder: The reference.
+        options: How to judge.
+        progress: Told what is being done.
+        allowed_keys: Unknown keys of config.json that the caller vouches for.
+        out: Folder that the record is written into; made where it is missing. None writes none.
+
+    Raises:
+        NothingCompared: there is no reference.
+        VelaError: the reference cannot be read, or the record not be written.
+    """
+    if checkpoint_folder is None:
+        raise _no_reference("no reference", path)
+    source = checkpoint.Checkpoint.read(checkpoint_folder, allowed_keys=allowed_keys)
+    found = foreign_gate.verify_file(path, source, lambda: make_references(source), options, progress)
+    if out is not None:
+        foreign_gate.write_record(out, found, options.device)
+    return [found]
 
 
 def make_references(source: checkpoint.Checkpoint) -> ground.References:

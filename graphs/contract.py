@@ -28,6 +28,8 @@ RESERVED_NAMES = frozenset({MANIFEST_FILE, RECORDS_FOLDER, REPORT_FILE, GOLDEN_F
 
 Target = Literal["portable", "ort"]
 Precision = Literal["fp32"]
+# What the weights of any graph may have been rounded to; the gate recognises it by content.
+WeightPrecision = Literal["fp32", "fp16", "bf16", "int8", "int4"]
 WeightStorage = Literal["reference", "embedded"]
 
 # opset 18 with plain ai.onnx ops is what MIGraphX's own parser took, weights by reference included.

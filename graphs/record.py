@@ -9,7 +9,7 @@ from typing import Literal
 
 import msgspec
 
-from vela.graphs import heads
+from vela.graphs import contract, heads
 
 SCHEMA_VERSION = 2
 RECORD_LIMIT_BYTES = 16 << 20  # untrusted input is bounded; real ones are tens of kilobytes
@@ -208,6 +208,7 @@ class Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         tools: Versions of what judged.
         created: UTC, ISO 8601.
         duration_s: Seconds, reference included.
+        precision: What the graph's weights were rounded to, as their content shows; unknown where they are others.
     """
 
     schema_version: int
@@ -234,6 +235,7 @@ class Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     tools: dict[str, str]
     created: str
     duration_s: float
+    precision: contract.WeightPrecision | Literal["unknown"] = "fp32"
 
     def __post_init__(self) -> None:
         if self.verdict == "passed" and self.compared == 0:

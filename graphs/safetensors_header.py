@@ -91,6 +91,19 @@ def read_float_tensor(path: Path, tensor: StoredTensor) -> NDArray[np.float32]:
     return np.fromfile(path, dtype="<f4", count=count, offset=tensor.offset).reshape(tensor.shape)
 
 
+def map_float_tensor(path: Path, tensor: StoredTensor) -> NDArray[np.float32]:
+    """Map one F32 tensor of the file, of which pages are read as they are looked at.
+
+    Raises:
+        ValueError: the tensor is of another type.
+    """
+    if tensor.dtype != "F32":
+        raise ValueError(f"{path.name}: a {tensor.dtype} tensor where F32 was expected")
+    if not tensor.length:
+        return np.zeros(tensor.shape, np.float32)
+    return np.memmap(path, dtype="<f4", mode="r", offset=tensor.offset, shape=tensor.shape)
+
+
 def _stored_tensor(path: Path, name: str, entry: _HeaderEntry, data_start: int) -> StoredTensor:
     begin, end = entry.data_offsets
     if len(entry.shape) > RANK_LIMIT:

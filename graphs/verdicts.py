@@ -71,11 +71,11 @@ def check_agreement(bundle: bundles.Bundle, evidence: Evidence) -> None:
         raise _refused(f"a record for the graph {record.graph_id!r}", f"one of {', '.join(graphs)}", where)
     if record.graph_sha256 != graphs[record.graph_id]:
         raise _refused(f"a record for graph file {record.graph_sha256}", f"{graphs[record.graph_id]}", where)
-    if record.verdict == "passed" and (contradiction := _contradiction(record)):
-        raise _refused(f"a record that says passed with {contradiction}", "a pass with its evidence", where)
+    if record.verdict == "passed" and (problem := contradiction(record)):
+        raise _refused(f"a record that says passed with {problem}", "a pass with its evidence", where)
 
 
-def _contradiction(record: records.Record) -> str | None:
+def contradiction(record: records.Record) -> str | None:
     """Say what in a record speaks against its pass; a stage that was not run is never a pass."""
     unfinished = [check.name for check in record.checks if check.status != "passed"]
     broken = [bar.bar for bar in record.bars if bar.bar == record.bar and bar.verdict != "passed"]

@@ -14,7 +14,9 @@ from vela.graphs import errors
 COMMANDS = {
     "plan-buckets": "Plan the fixed graphs that cost least for observed lengths.",
     "export": "Export a checkpoint to a bundle of ONNX graphs.",
-    "verify-graph": "Prove that a bundle's graphs answer like their checkpoint.",
+    "verify-graph": "Prove that a bundle's graphs, or any ONNX file, answer like their checkpoint.",
+    "report": "Render stored records as one HTML page.",
+    "parity": "Compare two live systems by their recorded answers.",
     "publish": "Copy a proven bundle into a store.",
     "serve": "Serve the proven models of a store over HTTP.",
     "predict": "Answer texts on the command line.",
@@ -30,6 +32,8 @@ EXTRAS = {
     "huggingface_hub": "export",
     "onnx": "verify",
     "onnx_ir": "verify",
+    "jinja2": "verify",
+    "matplotlib": "verify",
 }
 EXIT_FAILED = 1
 EXIT_NOT_COMPARED = 3

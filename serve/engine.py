@@ -133,10 +133,10 @@ class Session:
         for spec in self.graph.outputs:
             expected = tuple(sizes[size] if isinstance(size, str) else size for size in spec.shape)
             found = outputs[spec.name]
-            if found.shape != expected or found.dtype != np.float32:
+            if found.shape != expected or found.dtype.name != spec.dtype:
                 raise errors.ShapeMismatch(
                     f"{spec.name} of shape {found.shape} and type {found.dtype}",
-                    expected=f"{expected} float32",
+                    expected=f"{expected} {spec.dtype}",
                     where=self.graph.id,
                     fix="The graph or a compiled program of it is not the one that the manifest names.",
                 )

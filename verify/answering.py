@@ -14,6 +14,7 @@ import numpy as np
 from vela.graphs import bundle, errors, heads, manifest, record
 from vela.serve import device as devices
 from vela.serve import engine
+from vela.verify import asked as asking
 from vela.verify import bars, compare, engine_checks, meter, order, reference, runs
 
 Seconds = Callable[[runs.Run], float]
@@ -83,7 +84,7 @@ class Answered:
 
 
 def answer_runs(
-    asked: Asked, planned: Sequence[runs.Run], expected: Expected, gauge: meter.Meter, seconds: Seconds
+    asked: asking.Asked, planned: Sequence[runs.Run], expected: Expected, gauge: meter.Meter, seconds: Seconds
 ) -> Answered:
     """Run a graph on all its runs, compare, and check its engine.
 

@@ -9,6 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
+import numpy as np
+from numpy.typing import NDArray
+
 from vela.graphs import contract, digests, errors, heads, manifest, safetensors_header, scorers, task
 from vela.verify import architecture, weight_files
 
@@ -64,6 +67,15 @@ class Checkpoint:
     def weight_tensors(self) -> tuple[manifest.WeightTensor, ...]:
         """Describe every tensor by place and content, as it is now."""
         return describe_tensors(self.folder, self.tensors)
+
+    def read_tensors(self) -> dict[str, NDArray[np.float32]]:
+        """Give every FP32 tensor by name; they are mapped from their files, not read."""
+        return {
+            name: safetensors_header.map_float_tensor(self.folder / file, place)
+            for file, entries in self.tensors.items()
+            for name, place in entries.items()
+            if place.dtype == "F32"
+        }
 
     @property
     def model_type(self) -> str:

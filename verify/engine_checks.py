@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from vela.graphs import errors, manifest, record
 from vela.serve import engine
-from vela.verify import bars, runs
+from vela.verify import asked, bars, runs
 
 REPEATED_RUNS = 3  # runs that are made twice, the shortest and the longest among them
 UNOPTIMISED_RUNS = 1  # runs that are repeated without rewrites; more show nothing that parity does not
@@ -79,17 +79,17 @@ class Judged:
         pad_id: What rows are padded with.
     """
 
-    session: engine.Session
-    reopen: Callable[[engine.SessionOptions], engine.Session]
+    session: asked.Session
+    reopen: Callable[[engine.SessionOptions], asked.Session]
     answers: Answers
     pad_id: int
 
-    def answer(self, run: runs.Run, session: engine.Session | None = None) -> Answer:
+    def answer(self, run: runs.Run, session: asked.Session | None = None) -> Answer:
         """Make a run again."""
         return answer(session or self.session, run, self.pad_id)
 
 
-def answer(session: engine.Session, run: runs.Run, pad_id: int) -> Answer:
+def answer(session: asked.Session, run: runs.Run, pad_id: int) -> Answer:
     """Make one run and cut out the case's own part."""
     return run.own_part(session.run(run.inputs(session.graph, pad_id)), session.graph)
 

@@ -101,12 +101,23 @@ class GraphFile:
         )
 
     def read_external(self, name: str) -> NDArray[Any]:
-        """Read one external tensor's values from its file."""
+        """Give one external tensor's values; they are mapped from its file, not read, but for 4-bit integers."""
         tensor = self.external[name]
-        with (self.path.parent / tensor.location).open("rb") as stream:
-            stream.seek(tensor.offset)
-            content = stream.read(tensor.length)
-        return np.frombuffer(content, dtype=np.dtype(tensor.dtype)).reshape(tensor.shape)
+        dtype, path = np.dtype(tensor.dtype), self.path.parent / tensor.location
+        if not tensor.length:
+            return np.zeros(tensor.shape, dtype)
+        count = math.prod(tensor.shape)
+        if tensor.length < count:
+            nibbles = unpack_nibbles(np.fromfile(path, np.uint8, count=tensor.length, offset=tensor.offset))[:count]
+            signed = (nibbles ^ 8).astype(np.int8) - 8  # two's complement of four bits
+            return (signed if tensor.dtype == "int4" else nibbles).astype(dtype).reshape(tensor.shape)
+        return np.memmap(path, dtype, mode="r", offset=tensor.offset, shape=tensor.shape)
+
+
+def unpack_nibbles(packed: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """Give the 4-bit integers of each byte, the lower half first, along the last dimension: (…, 2 N) of (…, N)."""
+    halves = np.stack([packed & 0xF, packed >> 4], axis=-1)
+    return halves.reshape(*packed.shape[:-1], 2 * packed.shape[-1])
 
 
 def sha256_of_array(value: NDArray[Any]) -> str:
@@ -120,11 +131,22 @@ def _tensors(model: ir.Model) -> Iterator[tuple[str, Any]]:
         for value in graph.initializers.values():
             yield str(value.name), value.const_value
         for node in graph.all_nodes():
+            for inner in graphs_of(node):
+                yield from ((str(value.name), value.const_value) for value in inner.initializers.values())
             for attribute in node.attributes.values():
                 if attribute.type is ir.AttributeType.TENSOR:
                     yield str(node.outputs[0].name), attribute.as_tensor()
                 elif node.op_type == "Constant":
                     yield str(node.outputs[0].name), ir.tensor(attribute.value)
+
+
+def graphs_of(node: ir.Node) -> Iterator[ir.Graph]:
+    """Give the subgraphs that a node holds, such as the branches of an If."""
+    for attribute in node.attributes.values():
+        if attribute.type is ir.AttributeType.GRAPH:
+            yield attribute.as_graph()
+        elif attribute.type is ir.AttributeType.GRAPHS:
+            yield from attribute.as_graphs()
 
 
 def _external(path: Path, name: str, tensor: ir.ExternalTensor) -> ExternalTensor:

@@ -5,7 +5,7 @@ Answers are kept in the journal as they come, so that an interrupted run asks fo
 
 import functools
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Self
 
@@ -136,6 +136,29 @@ def time_references(
         run = functools.partial(_answer_cut, asked[kind], longest)
         found[kind] = pace.Pace.timed(work, run, pace.lengths_up_to(min(limit, len(longest))))
     return found
+
+
+def time_together(references: References, made: Sequence[cases.Case]) -> dict[int, float]:
+    """Time several rows of one length in one forward, on the fullest length: a GPU or many cores hardly notice them.
+
+    Returns:
+        For each length that several cases share, what one of them costs beside a row alone.
+    """
+    groups = [group for group in group_by_length(made) if len(group) > 1]
+    if not groups:
+        return {}
+    fullest = max(groups, key=lambda group: (len(group), group[0].tokens))
+    ids = [case.ids for case in fullest]
+    references.exact.answer(ids)
+    alone, together = (_seconds(functools.partial(references.exact.answer, asked)) for asked in (ids[:1], ids))
+    saved = max(0.0, 1.0 - together / (len(ids) * max(alone, 1e-9))) / (1.0 - 1.0 / len(ids))
+    return {group[0].tokens: 1.0 - saved * (1.0 - 1.0 / len(group)) for group in groups}
+
+
+def _seconds(run: Callable[[], object]) -> float:
+    started = time.perf_counter()
+    run()
+    return time.perf_counter() - started
 
 
 def _answer_cut(asked: reference.Reference, ids: tuple[int, ...], tokens: int) -> None:

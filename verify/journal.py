@@ -81,7 +81,9 @@ class Journal:
         """Keep more answers of a kind."""
         if self._folder is None or not answers:
             return
-        arrays = {f"{key}/{name}": value for key, answer in answers.items() for name, value in answer.items()}
+        arrays: dict[str, Any] = {
+            f"{key}/{name}": value for key, answer in answers.items() for name, value in answer.items()
+        }
         path = self._folder / f"{kind}-{len(list(self._folder.glob(f'{kind}-*.npz'))):05d}.npz"
         staging = path.with_suffix(".partial")
         with staging.open("wb") as stream:

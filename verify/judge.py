@@ -117,15 +117,14 @@ def _exceeding(runs: Sequence[record.Run], field: str, name: str, bound: float) 
 
 def is_agreed(run: record.Run, kind: heads.SurfaceKind, bar: bars.Bar) -> bool:
     """Say whether a run counts as agreed: the same decision, or a near tie of the reference."""
-    margin = bar.span_tie_margin if kind == "token" else bar.tie_margin
-    return run.margin is None or run.margin < margin
+    return run.margin is None or run.margin < bar.margin_of(kind)
 
 
 def describe_run(difference: compare.Difference) -> record.Run:
     """Reduce a difference to what a bar needs of it."""
-    figures = (float(np.max(values)) for values in (difference.probability, difference.logit))
+    probability, logit = float(np.max(difference.probability)), float(np.max(difference.logit))
     case = difference.case
-    found = record.Run(case.id, case.tokens, difference.padding_class, *figures, difference.cosine)
+    found = record.Run(case.id, case.tokens, difference.padding_class, probability, logit, cosine=difference.cosine)
     if difference.agrees:
         return found
     shown = (difference.actual[:DECISION_SHOWN], difference.expected[:DECISION_SHOWN])

@@ -30,6 +30,7 @@ class Preparation:
         references: The reference.
         paces: By `exact` and `wide` of the reference, and by `kind_of` a graph.
         load_s: Seconds that a session takes to load, by `kind_of` a graph.
+        together: What one of several rows of one length costs the reference, beside a row alone.
         options: The gate's.
     """
 
@@ -38,6 +39,7 @@ class Preparation:
     references: grounds.References
     paces: Mapping[str, pace.Pace]
     load_s: Mapping[str, float]
+    together: Mapping[int, float]
     options: GateOptions
 
     @classmethod
@@ -66,7 +68,7 @@ class Preparation:
             timed = _time_graphs(opened, group, pace.Work.of_graphs(shape), made, options)
             # a graph that does not load fails later, with its reason; till then it costs what the reference costs
             paces[kind], load_s[kind] = timed or (paces["exact"], 0.0)
-        return cls(planned, noise_cases, references, paces, load_s, options)
+        return cls(planned, noise_cases, references, paces, load_s, grounds.time_together(references, made), options)
 
     def make_plan(self, kept: Mapping[str, int] | None = None) -> plan.Plan:
         """Make the plan, or make again the one whose counts of kept runs an interrupted run left."""
@@ -85,7 +87,7 @@ class Preparation:
         return plan.Durations(self._of_case, self.seconds_of_run, self._of_graph, noise_s)
 
     def _of_case(self, case: cases.Case) -> float:
-        return self.paces["exact"].seconds(case.tokens)
+        return self.paces["exact"].seconds(case.tokens) * self.together.get(case.tokens, 1.0)
 
     def seconds_of_run(self, graph: manifest.Graph, run: runs.Run) -> float:
         """Give the expected seconds of one run."""

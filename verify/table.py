@@ -60,9 +60,14 @@ def _summary(records: Sequence[record.Record]) -> str:
         return "no graph judged"
     noise = records[0].reference_noise
     return (
-        f"{passed} of {len(records)} graphs passed the {records[0].bar} bar on {_engine(records[0])} "
-        f"(reference {records[0].reference}; its own noise {noise:.1e})"
+        f"{passed} of {len(records)} graphs{_weights(records[0])} passed the {records[0].bar} bar on "
+        f"{_engine(records[0])} (reference {records[0].reference}; its own noise {noise:.1e})"
     )
+
+
+def _weights(found: record.Record) -> str:
+    """Say what weights were rounded to, where they were."""
+    return "" if found.precision in ("fp32", "unknown") else f" of {found.precision} weights"
 
 
 def _engine(found: record.Record) -> str:

@@ -74,7 +74,7 @@ def require_passed(records: Sequence[record.Record]) -> None:
             failed[0].cause,
             expected=f"{len(records)} graphs that answer like their checkpoint",
             where=f"{failed[0].graph_id} ({len(failed)} of {len(records)} graphs failed)",
-            fix="Read the record in verification/ for figures and inputs; do not publish this bundle.",
+            fix="Read the record for figures and inputs; do not publish or serve what failed.",
         )
     if pending or not records:
         raise errors.NothingCompared(

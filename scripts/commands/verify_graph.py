@@ -1,36 +1,50 @@
 """`vela verify-graph`: the release gate."""
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
+from vela.graphs import contract
+
+if TYPE_CHECKING:
+    from vela.verify.report import reading
+
 FOLDER = click.Path(path_type=Path, file_okay=False)
+FILE = click.Path(path_type=Path, dir_okay=False)
+REPORT = f"{contract.RECORDS_FOLDER}/{contract.REPORT_FILE}"
 COLOURS = {"passed": "green", "failed": "red", "not_compared": "yellow"}
 
 
 @click.command()
-@click.argument("bundle", type=FOLDER)
+@click.argument("subject", metavar="BUNDLE|GRAPH.onnx", type=click.Path(path_type=Path))
 @click.option("--checkpoint", type=FOLDER, help="The reference checkpoint, apart from the bundle.")
 @click.option("--device", default="cpu", show_default=True, help="Where graphs run.")
 @click.option(
     "--bar",
-    type=click.Choice(["strict", "upstream", "cpu", "gpu"]),
-    default="strict",
+    type=click.Choice(["auto", "strict", "upstream", "cpu", "gpu", "reduced"]),
+    default="auto",
     show_default=True,
-    help="Bounds that decide; upstream's are stated beside them.",
+    help="Bounds that decide: strict for FP32 weights, reduced for rounded ones. Upstream's are stated beside them.",
 )
 @click.option("--max-tokens", default=2048, show_default=True, type=click.IntRange(2), help="Longest dynamic case.")
-@click.option("--corpus", type=click.Path(path_type=Path, dir_okay=False), help="Your own texts, judged as well.")
+@click.option("--corpus", type=FILE, help="Your own texts, judged as well.")
 @click.option("--graph", "graphs", multiple=True, help="Judge this graph only; repeatable.")
 @click.option("--threads", type=click.IntRange(1), help="Threads of a forward; all cores of this process by default.")
 @click.option("--budget", type=click.FloatRange(0, min_open=True), help="Minutes that it may take; see docs/verify.md.")
 @click.option("--fresh", is_flag=True, help="Start anew where an earlier run of this was interrupted.")
 @click.option("--rejudge", is_flag=True, help="Judge stored records under --bar; run and write nothing.")
+@click.option("--out", type=FOLDER, help="Write the record of a graph file here; without it none is written.")
 @click.option("--fail-fast", is_flag=True, help="Skip inference on a graph whose static checks failed.")
 @click.option("--allow-key", "allowed_keys", multiple=True, help="Vouch for an unknown key of config.json; repeatable.")
 @click.option("--json", "as_json", is_flag=True, help="Print the records as JSON lines.")
+@click.option(
+    "--html", type=FILE, help="Where the HTML report goes; BUNDLE/verification/report.html, and for a file none."
+)
+@click.option("--no-html", is_flag=True, help="Write no HTML report.")
 def command(
-    bundle: Path,
+    subject: Path,
     checkpoint: Path | None,
     device: str,
     bar: str,
@@ -41,11 +55,14 @@ def command(
     budget: float | None,
     fresh: bool,
     rejudge: bool,
+    out: Path | None,
     fail_fast: bool,
     allowed_keys: tuple[str, ...],
     as_json: bool,
+    html: Path | None,
+    no_html: bool,
 ) -> None:
-    """Judge every graph of BUNDLE against its checkpoint.
+    """Judge every graph of BUNDLE, or a single ONNX file of any exporter, against its checkpoint.
 
     Exit code 0: all passed. 1: one failed; the cause is printed. 3: nothing could be compared, such as for want of a
     reference; that is never a pass.
@@ -57,7 +74,12 @@ def command(
     from vela.verify import rejudge as rejudging
     from vela.verify import table, verdict
     from vela.verify.options import GateOptions
+    from vela.verify.report import reading
 
+    is_file = subject.is_file() or (subject.suffix == ".onnx" and not subject.is_dir())
+    _refuse_of_other_kind({"--graph": graphs, "--fresh": fresh, "--rejudge": rejudge}, {"--out": out}, is_file=is_file)
+    if no_html and html is not None:
+        raise click.UsageError("--html and --no-html contradict each other")
     options = GateOptions(
         device=Device.parse(device),
         bar=bar,
@@ -70,15 +92,38 @@ def command(
         is_fail_fast=fail_fast,
     )
     if rejudge:
-        records = rejudging.rejudge_bundle(bundles.Bundle.open(bundle), bar, device, graphs)
+        records = rejudging.rejudge_bundle(bundles.Bundle.open(subject), bar, device, graphs)
+    elif is_file:
+        records = verification.verify_graph_file(subject, checkpoint, options, _say, allowed_keys, out)
     else:
-        records = verification.verify_folder(
-            bundle, checkpoint, options, lambda message: click.echo(message, err=True), allowed_keys
-        )
+        records = verification.verify_folder(subject, checkpoint, options, _say, allowed_keys)
     if as_json:
         for found in records:
             click.echo(table.as_json_line(found))
     else:
-        for line, colour in table.verdict_table(bundle.name, records):
+        for line, colour in table.verdict_table(subject.name, records):
             click.echo(click.style(line, fg=COLOURS.get(colour)))
+    if (rejudge or is_file) and html is not None:
+        _write_report(html, reading.Collected(subject.name, tuple(records)))
+    elif not rejudge and not is_file and not no_html:
+        _write_report(html or subject / REPORT, reading.Collected.from_bundle(subject))
     verdict.require_passed(records)
+
+
+def _say(message: str) -> None:
+    click.echo(message, err=True)
+
+
+def _refuse_of_other_kind(of_bundles: Mapping[str, object], of_files: Mapping[str, object], *, is_file: bool) -> None:
+    """Refuse options that mean nothing for what is judged."""
+    given = [name for name, value in (of_bundles if is_file else of_files).items() if value]
+    if given:
+        kinds = ("a bundle", "a graph file") if is_file else ("a graph file", "a bundle")
+        raise click.UsageError(f"{given[0]} is for {kinds[0]}, and this is {kinds[1]}.")
+
+
+def _write_report(target: Path, collected: "reading.Collected") -> None:
+    from vela.verify.report import page
+
+    page.write(target, collected)
+    click.echo(f"report: {target}", err=True)

@@ -11,7 +11,18 @@ import pytest
 
 from vela.scripts import cli
 
-HEAVY = ("numpy", "onnxruntime", "torch", "transformers", "onnx", "onnx_ir", "tokenizers", "starlette", "rich")
+HEAVY = (
+    "numpy",
+    "onnxruntime",
+    "torch",
+    "transformers",
+    "onnx",
+    "onnx_ir",
+    "tokenizers",
+    "starlette",
+    "rich",
+    "matplotlib",
+)
 
 HELP = """
 import json, sys
@@ -40,7 +51,7 @@ def test_help_lists_every_command_and_loads_nothing_heavy() -> None:
     assert modules & set(HEAVY) == set()
 
 
-@pytest.mark.parametrize("name", ["serve", "predict", "publish", "models", "inspect"])
+@pytest.mark.parametrize("name", ["serve", "predict", "publish", "report", "models", "inspect"])
 def test_help_of_a_command_that_serving_machines_have_loads_no_torch_and_no_onnx(name: str) -> None:
     _, modules = loaded_by(name, "--help")
 

@@ -6,7 +6,10 @@ from pathlib import Path
 
 BLOCK_AND_IMPORT = """
 import importlib, pkgutil, sys
-BLOCKED = {"torch", "transformers", "onnx", "onnx_ir", "safetensors", "onnxscript", "scipy", "rich"}
+BLOCKED = {
+    *("torch", "transformers", "onnx", "onnx_ir", "safetensors", "onnxscript", "scipy", "rich"),
+    *("jinja2", "matplotlib"),
+}
 class Block:
     def find_spec(self, name, path=None, target=None):
         if name.partition(".")[0] in BLOCKED:

@@ -59,7 +59,7 @@ def test_the_wheel_holds_what_the_source_tree_imports_and_its_package_data_and_n
     files = [path.relative_to(root) for folder in FOLDERS for path in (root / folder).rglob("*.py")]
     expected = {f"vela/{path.as_posix()}" for path in files if is_packaged(path)}
     for package, patterns in pyproject["tool"]["setuptools"]["package-data"].items():
-        folder = root / package.removeprefix("vela.")
+        folder = root / package.removeprefix("vela.").replace(".", "/")
         found = {path for pattern in patterns for path in folder.glob(pattern)}
         assert found, f"{package} lists data that is not there: {patterns}"
         expected |= {f"vela/{path.relative_to(root).as_posix()}" for path in found}

@@ -18,7 +18,10 @@ import pytest
 
 pytestmark = pytest.mark.xdist_group("serving_install")
 
-ABSENT = ("torch", "transformers", "onnx", "onnx_ir", "safetensors", "onnxscript", "scipy", "rich", "pytest")
+ABSENT = (
+    *("torch", "transformers", "onnx", "onnx_ir", "safetensors", "onnxscript", "scipy", "rich", "pytest"),
+    *("jinja2", "matplotlib"),
+)
 READY = re.compile(r"^ready: .* at (http://\S+)$")
 ANSWER_LIMIT_S = 60.0
 

@@ -3,12 +3,15 @@
 import json
 import re
 import shutil
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from safetensors.numpy import load_file, save_file
+from transformers import BertConfig, BertModel
 
 from vela.export import bundle_writer, trace, verification
 from vela.graphs import bundle, manifest, record
@@ -43,6 +46,67 @@ def swapped_thetas(tmp_path_factory: pytest.TempPathFactory, checkpoints: dict[s
         config["local_rope_theta"], config["global_rope_theta"] = thetas
     path.write_text(json.dumps(config, indent=2))
     return folder
+
+
+@pytest.fixture(scope="session")
+def embedder(tmp_path_factory: pytest.TempPathFactory, checkpoints: dict[str, Path]) -> Path:
+    """A random BERT embedder whose biases are no zeros, so that every tensor is its own."""
+    folder = tmp_path_factory.mktemp("embedder") / "c"
+    torch.manual_seed(12)
+    config = BertConfig(
+        vocab_size=3072,
+        hidden_size=48,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=96,
+        max_position_embeddings=160,
+        initializer_range=0.3,
+    )
+    model = BertModel(config)
+    for name, parameter in model.named_parameters():
+        if name.endswith("bias") or "LayerNorm" in name:
+            parameter.data += 0.1 * torch.randn_like(parameter)
+    model.save_pretrained(folder)
+    shutil.copy(checkpoints[SAMPLE] / "tokenizer.json", folder)
+    (folder / "1_Pooling").mkdir()
+    (folder / "1_Pooling" / "config.json").write_text(json.dumps({"pooling_mode_mean_tokens": True}))
+    return folder
+
+
+@pytest.fixture(scope="session")
+def write_foreign() -> Callable[..., Path]:
+    """Write a graph as torch's older exporter does: weights transposed, and named by nobody who knows them."""
+
+    def run(model: torch.nn.Module, path: Path, outputs: Sequence[str], shape: tuple[int, int] | None = None) -> Path:
+        ids = torch.full(shape or (2, 8), 7)
+        free = {} if shape else {name: {0: "n", 1: "t"} for name in ("input_ids", "attention_mask")}
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # this exporter is an old one, and says so; that is why it is used here
+            torch.onnx.export(
+                _Answers(model.eval(), outputs),
+                (ids, torch.ones_like(ids)),
+                str(path),
+                input_names=["input_ids", "attention_mask"],
+                output_names=list(outputs),
+                dynamic_axes=free,
+                dynamo=False,
+            )
+        return path
+
+    return run
+
+
+class _Answers(torch.nn.Module):
+    """A model that gives some of its outputs, in order."""
+
+    def __init__(self, model: torch.nn.Module, outputs: Sequence[str]) -> None:
+        super().__init__()
+        self._model = model
+        self._outputs = outputs
+
+    def forward(self, input_ids: torch.Tensor, attention_mask: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        found = self._model(input_ids=input_ids, attention_mask=attention_mask)
+        return tuple(found[name] for name in self._outputs)
 
 
 @pytest.fixture

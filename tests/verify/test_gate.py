@@ -1,7 +1,9 @@
 """The gate as a whole: a budget, an interruption, another bar for stored evidence, and what never becomes a pass."""
 
 import json
+import shutil
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -51,12 +53,29 @@ def run(checkpoints: dict[str, Path], references: ground.References) -> Callable
     return judge
 
 
+@dataclass(frozen=True)
+class Passed:
+    """A bundle that passed, and what it said; read only."""
+
+    folder: Path
+    records: list[record.Record]
+    said: list[str]
+
+
+@pytest.fixture(scope="module")
+def passed(tmp_path_factory, bundles, checkpoints, references) -> Passed:
+    folder = Path(shutil.copytree(bundles[SAMPLE], tmp_path_factory.mktemp("passed") / SAMPLE))
+    source, said = checkpoint.Checkpoint.read(checkpoints[SAMPLE]), list[str]()
+    records = gate.verify_bundle(bundle.Bundle.open(folder), source, lambda: references, OPTIONS, said.append)
+    return Passed(folder, records, said)
+
+
 def statuses(found: record.Record) -> dict[str, str]:
     return {check.name: check.status for check in found.checks}
 
 
-def test_a_pass_has_made_every_check_and_kept_every_figure(copied, run) -> None:
-    dynamic, fixed = run(copied[SAMPLE])
+def test_a_pass_has_made_every_check_and_kept_every_figure(passed) -> None:
+    dynamic, fixed = passed.records
 
     for found in (dynamic, fixed):
         assert found.verdict == "passed", found.cause
@@ -64,15 +83,11 @@ def test_a_pass_has_made_every_check_and_kept_every_figure(copied, run) -> None:
         assert found.estimate.seconds > 0
         assert {"laws.poison", "engine.repeatable", "engine.rewrites", "engine.processes"} <= statuses(found).keys()
         assert sum(sum(group.decades) for group in found.statistics) == sum(group.values for group in found.statistics)
-    assert any(run.padding_class == "window" for run in dynamic.runs) or any(
-        run.padding_class == "some" for run in dynamic.runs
-    )
+    assert {run.padding_class for run in dynamic.runs} >= {"none", "some"}
 
 
-def test_the_plan_is_said_before_anything_runs_and_the_time_after(copied, run) -> None:
-    said: list[str] = []
-
-    run(copied[SAMPLE], progress=said.append)
+def test_the_plan_is_said_before_anything_runs_and_the_time_after(passed) -> None:
+    said = passed.said
 
     planned = next(index for index, line in enumerate(said) if line.startswith("plan: "))
     assert "on 2 graphs in about" in said[planned]
@@ -107,7 +122,7 @@ def test_an_interrupted_run_repeats_no_finished_part(copied, run, references) ->
     assert (folder / record.record_file("model", "cpu")).read_bytes() == before
     assert [found.verdict for found in records] == ["passed", "passed"]
     assert first.rows > 100
-    assert second.rows < 10  # timing only
+    assert second.rows < 30  # timing only
     assert not list(folder.parent.glob(".*partial"))
 
 
@@ -133,22 +148,18 @@ def test_an_interrupted_run_starts_anew_where_a_file_changed_since(copied, run) 
     assert records[1].verdict == "failed"
 
 
-def test_a_budget_leaves_probes_and_laws_and_still_passes(copied, run, monkeypatch) -> None:
-    whole = run(copied[SAMPLE])
+def test_a_budget_leaves_probes_and_laws_and_still_passes(copied, passed, run, monkeypatch) -> None:
     real = plan.make_plan
-    budgets = []
 
     def tight(planned, durations, budget_s) -> plan.Plan:
-        lowest = real(planned, durations, None)
-        budgets.append(lowest.seconds)
-        return real(planned, durations, 0.8 * lowest.seconds)
+        return real(planned, durations, 0.8 * real(planned, durations, None).seconds)
 
     monkeypatch.setattr(plan, "make_plan", tight)
 
     records = run(copied[SAMPLE], GateOptions(max_tokens=64, graph_ids=GRAPHS, budget_s=999.0))
 
     assert [found.verdict for found in records] == ["passed", "passed"]
-    for found, full in zip(records, whole, strict=True):
+    for found, full in zip(records, passed.records, strict=True):
         assert found.estimate.minimum <= found.planned < full.planned
         assert found.estimate.whole == full.planned
 
@@ -163,33 +174,31 @@ def test_a_graph_for_which_a_budget_has_no_room_is_not_compared(copied, run, tmp
         verdict.require_passed(records)
 
 
-def test_fewer_runs_than_the_least_are_no_proof(copied, run) -> None:
-    found = run(copied[SAMPLE])[0]
+def test_fewer_runs_than_the_least_are_no_proof(passed) -> None:
+    found = passed.records[0]
     short = record.msgspec.structs.replace(
         found, planned=3, compared=3, runs=found.runs[:3], estimate=record.Estimate(1.0, 3, 500, 40)
     )
-    opened = bundle.Bundle.open(copied[SAMPLE])
+    opened = bundle.Bundle.open(passed.folder)
 
     with pytest.raises(errors.NotVerified, match="40 are the least"):
         verdicts.check_agreement(opened, verdicts.Evidence(opened.folder, "r.json", "0" * 64, short))
 
 
-def test_stored_evidence_is_judged_as_the_run_was(copied, run) -> None:
-    folder = copied[SAMPLE]
-    fresh = run(folder, GateOptions(max_tokens=64, graph_ids=GRAPHS, bar="upstream"))
-    strict = run(folder)
+def test_stored_evidence_is_judged_as_the_run_was(copied, passed, run) -> None:
+    fresh = run(copied[SAMPLE], GateOptions(max_tokens=64, graph_ids=GRAPHS, bar="upstream"))
 
-    again = rejudge.rejudge_bundle(bundle.Bundle.open(folder), "upstream", "cpu", GRAPHS)
+    again = rejudge.rejudge_bundle(bundle.Bundle.open(passed.folder), "upstream", "cpu", GRAPHS)
 
     for found, expected in zip(again, fresh, strict=True):
         assert (found.verdict, found.bar, found.bars) == (expected.verdict, "cpu", expected.bars)
         assert [check.name for check in found.checks] == [check.name for check in expected.checks]
-    stored = json.loads((folder / record.record_file("model", "cpu")).read_bytes())
-    assert stored["bar"] == strict[0].bar == "strict"  # nothing was written
+    stored = json.loads((passed.folder / record.record_file("model", "cpu")).read_bytes())
+    assert stored["bar"] == "strict"  # nothing was written
 
 
-def test_evidence_beyond_a_bar_fails_when_it_is_judged_again(copied, run) -> None:
-    found = run(copied[SAMPLE])[0]
+def test_evidence_beyond_a_bar_fails_when_it_is_judged_again(passed) -> None:
+    found = passed.records[0]
     runs = (record.msgspec.structs.replace(found.runs[0], max_abs_probability=7e-4), *found.runs[1:])
     moved = record.msgspec.structs.replace(found, runs=runs)
 
@@ -201,8 +210,8 @@ def test_evidence_beyond_a_bar_fails_when_it_is_judged_again(copied, run) -> Non
     )
 
 
-def test_a_check_that_failed_stays_failed_under_any_bar(copied, run) -> None:
-    found = run(copied[SAMPLE])[0]
+def test_a_check_that_failed_stays_failed_under_any_bar(passed) -> None:
+    found = passed.records[0]
     checks = (record.Check("weights.identity", "failed", "41 tensors", 0.0), *found.checks[1:])
     failed = record.msgspec.structs.replace(found, verdict="failed", checks=checks)
 
@@ -252,3 +261,27 @@ def test_cases_of_one_length_are_asked_together_and_each_once() -> None:
     assert sorted(case.id for group in groups for case in group) == sorted(case.id for case in made)
     assert all(len({case.tokens for case in group}) == 1 for group in groups)
     assert max(map(len, groups)) == ground.ROWS_AT_ONCE
+
+
+class Crowd:
+    """A reference that takes as long for a batch as a list says, by its rows."""
+
+    def __init__(self, seconds: dict[int, float], clock: list[float]) -> None:
+        self._seconds, self._clock = seconds, clock
+
+    def answer(self, asked: list[tuple[int, ...]]) -> list[reference.Answer]:
+        self._clock[0] += self._seconds[len(asked)]
+        return []
+
+
+@pytest.mark.parametrize(
+    ("batch_s", "expected"), [(8.0, {5: 1.0, 9: 1.0}), (1.0, {5: 1 / 8, 9: 1 / 2}), (20.0, {5: 1.0, 9: 1.0})]
+)
+def test_rows_of_one_length_cost_what_they_cost_together(monkeypatch, batch_s, expected) -> None:
+    clock = [0.0]
+    monkeypatch.setattr(ground.time, "perf_counter", lambda: clock[0])
+    crowd = Crowd({1: 1.0, 8: batch_s}, clock)
+    lengths = [5] * 8 + [9] * 2 + [11]
+    made = [cases.Case(str(index), (1,) * tokens, "", 0, ()) for index, tokens in enumerate(lengths)]
+
+    assert ground.time_together(ground.References(crowd, crowd), made) == pytest.approx(expected)

@@ -77,10 +77,10 @@ def judged(runs: list[compare.Difference], bar: bars.Bar) -> str:
 
 @pytest.mark.parametrize("bar", bars.BARS.values(), ids=lambda bar: bar.name)
 def test_a_near_tie_may_change_places_and_a_clear_order_may_not(bar: bars.Bar) -> None:
-    calm = [document(f"x{index}", index, index, query="x") for index in range(400)]
+    calm = [document(f"x{index}", index, index, query="x") for index in range(100)]
     step = 1e-6
     tied = [document("a", 0.0, step), document("b", step, 0.0)]
-    clear = [document("a", 0.0, 2 * bar.tie_margin), document("b", 2 * bar.tie_margin, 0.0)]
+    clear = [document("a", 0.0, 2 * bar.order_tie_margin), document("b", 2 * bar.order_tie_margin, 0.0)]
 
     assert judged(calm[:20] + tied, bar) == "passed"
     assert judged(calm + clear, bar) == "failed"

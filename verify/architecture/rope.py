@@ -187,10 +187,20 @@ def mscale(factor: float, weight: float = 1.0) -> float:
     return 1.0 if factor <= 1.0 else 0.1 * weight * math.log(factor) + 1.0
 
 
-def has_frequencies(found: NDArray[np.floating], rope: Rope, width: int) -> bool:
-    """Say whether a table is this rope's for heads of a width D, up to the roundings of another library."""
-    flat, wanted = found.ravel(), rope.frequencies(width)
-    return flat.shape == wanted.shape and np.allclose(flat, wanted, rtol=FREQUENCY_TOLERANCE, atol=0.0)
+def has_frequencies(
+    found: NDArray[np.floating], rope: Rope, width: int, *, relative: float = 0.0, floor: float = 0.0
+) -> bool:
+    """Say whether a table is this rope's for heads of a width D, up to the roundings of another library.
+
+    Args:
+        found: The table, of any shape.
+        rope: What it should be of.
+        width: D.
+        relative: Rounding error of the table's own element type, as a share of a number.
+        floor: The same for numbers near zero.
+    """
+    flat, wanted = found.astype(np.float32).ravel(), rope.frequencies(width)
+    return flat.shape == wanted.shape and np.allclose(flat, wanted, rtol=FREQUENCY_TOLERANCE + relative, atol=floor)
 
 
 def has_scaling(found: float, rope: Rope) -> bool:

@@ -6,7 +6,8 @@ followed back to its frequencies and on to the factor on it, and together they m
 recomputed by our own code. No name is trusted.
 """
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,9 +17,12 @@ from numpy.typing import NDArray
 from vela.graphs import errors
 from vela.verify import architecture, graph_file
 from vela.verify.architecture import rope
+from vela.verify.static.graph_tensor import ROUNDINGS
 
 # Operators through which a factor on a cosine can be seen: they move numbers and change none.
 MOVING = frozenset("Cast Concat Expand Gather Identity Reshape Slice Split Squeeze Tile Transpose Unsqueeze".split())
+FLOAT_TYPES = (ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.BFLOAT16, ir.DataType.DOUBLE)
+LARGEST_STORED_ELSEWHERE = 4096  # numbers of external data that may be frequencies; weights are not read for that
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,33 +33,40 @@ class Turn:
         function: `Cos` or `Sin`.
         frequencies: (D / 2,) float32, radians per position.
         scaling: Factor on it.
+        dtype: Element type that the frequencies were stored in.
     """
 
     function: str
     frequencies: NDArray[np.float32]
     scaling: float
+    dtype: str = "float32"
 
     def is_of(self, used: rope.Rope, width: int) -> bool:
         """Say whether it is this rope's."""
-        return rope.has_frequencies(self.frequencies, used, width) and rope.has_scaling(self.scaling, used)
+        _, relative, floor = ROUNDINGS[self.dtype]
+        is_its_table = rope.has_frequencies(self.frequencies, used, width, relative=relative, floor=floor)
+        return is_its_table and rope.has_scaling(self.scaling, used)
 
     def __str__(self) -> str:
         return f"{self.function} of {rope.describe_frequencies(self.frequencies)}, scaled by {self.scaling:.6g}"
 
 
-def check_rotary(graph: graph_file.GraphFile, reading: architecture.Architecture, exit_layer: int) -> str:
+def check_rotary(
+    graph: graph_file.GraphFile, reading: architecture.Architecture, exit_layer: int, ahead: Sequence[Turn] = ()
+) -> str:
     """Check that a graph turns by the rotary positions of the config, and by no others.
 
     Args:
         graph: The parsed graph.
         reading: The checkpoint's architecture.
         exit_layer: Layers that the graph runs.
+        ahead: Cosines and sines that the graph holds as tables.
 
     Raises:
         GraphError: rotary positions are missing or foreign; the message says what was found for what.
     """
     ropes = reading.rotations(exit_layer)
-    turns = find_turns(graph)
+    turns = [*find_turns(graph, reading.head_width), *ahead]
     missing = _missing(turns, ropes, reading.head_width)
     foreign = [turn for turn in turns if not any(turn.is_of(used, reading.head_width) for used in ropes.values())]
     if missing or foreign:
@@ -70,8 +81,12 @@ def check_rotary(graph: graph_file.GraphFile, reading: architecture.Architecture
     return f"{len(turns)} cosines and sines turn by {len(ropes)} tables of config.json"
 
 
-def find_turns(graph: graph_file.GraphFile) -> list[Turn]:
+def find_turns(graph: graph_file.GraphFile, width: int) -> list[Turn]:
     """Find the cosines and sines of a graph, with their frequencies and factors.
+
+    Args:
+        graph: The parsed graph.
+        width: D, of an attention head.
 
     Raises:
         GraphError: one has no table of frequencies, several, or factors that differ from use to use.
@@ -84,8 +99,29 @@ def find_turns(graph: graph_file.GraphFile) -> list[Turn]:
                 raise graph_file.invalid_graph(
                     graph.path, f"{node.outputs[0].name} of {len(tables)} tables, scaled by {sorted(factors)}"
                 )
-            found.append(Turn(node.op_type, tables[0], factors.pop()))
+            table = tables[0]
+            angles = frequencies_of_angles(table, width)
+            frequencies = table.astype(np.float32).ravel() if angles is None else angles
+            found.append(Turn(node.op_type, frequencies, factors.pop(), table.dtype.name))
     return found
+
+
+def frequencies_of_angles(table: NDArray[np.floating], width: int) -> NDArray[np.float32] | None:
+    """Give the frequencies of a table of angles, which a graph of one length may hold; None where it is no such table.
+
+    Args:
+        table: (T, D / 2), or (T, D) where both halves are alike; 1s before.
+        width: D.
+    """
+    half, last = width // 2, table.shape[-1] if table.ndim else 0
+    if last not in (half, 2 * half) or table.size < 2 * last:
+        return None
+    rows = table.astype(np.float32).reshape(-1, last)
+    frequencies = rows[1, :half]
+    angles = np.arange(len(rows), dtype=np.float32)[:, None] * frequencies
+    halves = [rows[:, :half], rows[:, half:]] if last == 2 * half else [rows]
+    is_angles = all(np.allclose(part, angles, rtol=rope.FREQUENCY_TOLERANCE, atol=0.0) for part in halves)
+    return frequencies if is_angles else None
 
 
 def _missing(turns: list[Turn], ropes: Mapping[str, rope.Rope], width: int) -> list[str]:
@@ -97,7 +133,7 @@ def _missing(turns: list[Turn], ropes: Mapping[str, rope.Rope], width: int) -> l
     ]
 
 
-def _tables_before(node: ir.Node) -> list[NDArray[np.float32]]:
+def _tables_before(node: ir.Node) -> list[NDArray[np.floating]]:
     """Give the float tensors that a node's input is computed from, without positions 0 to T-1 and single numbers."""
     tables, seen, waiting = [], set(), list(node.inputs)
     while waiting:
@@ -106,7 +142,7 @@ def _tables_before(node: ir.Node) -> list[NDArray[np.float32]]:
             continue
         seen.add(id(value))
         content = _float_constant(value)
-        if content is not None and content.size > 1 and not np.array_equal(content, np.arange(content.size)):
+        if content is not None and content.size > 1 and not np.array_equal(content.ravel(), np.arange(content.size)):
             tables.append(content)
         elif content is None and (producer := value.producer()) is not None:
             waiting += producer.inputs
@@ -135,14 +171,16 @@ def _single_factor(node: ir.Node, value: ir.Value) -> float | None:
     for other in node.inputs:
         content = None if other is None or other is value else _float_constant(other)
         if content is not None and content.size == 1:
-            return float(content[0])
+            return float(content.ravel()[0])
     return None
 
 
-def _float_constant(value: ir.Value) -> NDArray[np.float32] | None:
-    """Give an inline constant's numbers, flat; None for what is computed, fed, stored elsewhere, or no float32."""
+def _float_constant(value: ir.Value) -> NDArray[np.floating] | None:
+    """Give a constant's numbers; None for what is computed, fed, no float, or stored elsewhere and large."""
     tensor = ir.convenience.get_const_tensor(value)
-    if tensor is None or isinstance(tensor, ir.ExternalTensor) or tensor.dtype != ir.DataType.FLOAT:
+    if tensor is None or tensor.dtype not in FLOAT_TYPES:
         return None
-    content: NDArray[np.float32] = tensor.numpy()
-    return content.ravel()
+    if isinstance(tensor, ir.ExternalTensor) and math.prod(map(int, tensor.shape)) > LARGEST_STORED_ELSEWHERE:
+        return None
+    content: NDArray[np.floating] = tensor.numpy()
+    return content

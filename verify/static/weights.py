@@ -1,10 +1,11 @@
-"""Weight identity: every tensor of the checkpoint is in the graph, by content, and nothing else is.
+"""Weight identity of a graph that Vela wrote: every tensor of the checkpoint is in it, by content, and nothing else.
 
 No name is trusted. A by-reference graph must point exactly at tensors of the bundle's weight file, or at rows of one
 that are all there once, and those tensors must have the checkpoint's bytes; inline tensors must have the bytes of a
 checkpoint tensor, as stored or transposed. Float tables that the checkpoint does not hold are recomputed from
 config.json; whether layers turn by the right ones is rotary.py's business. So a graph from another checkpoint fails
-here in seconds, without inference, and the message says how many tensors are foreign.
+here in seconds, without inference, and the message says how many tensors are foreign. Graphs that others wrote are
+identity.py's.
 """
 
 import bisect
@@ -19,7 +20,7 @@ from numpy.typing import NDArray
 
 from vela.graphs import errors, heads, manifest, scorers
 from vela.verify import architecture, graph_file
-from vela.verify.architecture import rope
+from vela.verify.static import tables
 
 LAYER_PATTERN = re.compile(r"(?:^|\.)layers?\.(\d+)\.")
 NAMED = 4  # tensors that a message names
@@ -110,17 +111,11 @@ def check_weights(
     inline_found, unknown = _inline_matches(graph, checkpoint_weights)
     found |= inline_found
     foreign += [
-        _describe_table(name, value, reading) for name, value in unknown.items() if not _is_table(value, reading)
+        tables.describe(name, value, reading) for name, value in unknown.items() if not tables.is_table(value, reading)
     ]
     missing = sorted(needed - found)
     if missing or foreign:
-        raise errors.GraphError(
-            f"other weights: {len(missing)} of {len(needed)} tensors of the checkpoint are not in the graph"
-            f"{_listed(missing)}, and {len(foreign)} tensors of the graph are not the checkpoint's{_listed(foreign)}",
-            expected="every tensor of the checkpoint, and nothing else but recomputable tables",
-            where=graph.path.name,
-            fix="The graph or the weights beside it come from another checkpoint or were altered: export again.",
-        )
+        raise other_weights(missing, len(needed), foreign, graph.path.name)
     return f"{len(needed)} tensors found by content, {len(unknown)} tables recomputed from config.json"
 
 
@@ -187,22 +182,25 @@ def _inline_matches(
     return found, unknown
 
 
-def _is_table(value: NDArray[Any], reading: architecture.Architecture) -> bool:
-    """Say whether a float tensor is a RoPE table of this config, or a table of positions 0 to T-1."""
-    flat = value.ravel()
-    if np.array_equal(flat, np.arange(flat.size, dtype=np.float32)):
-        return True
-    ropes = reading.rotations(reading.layers).values()
-    return any(rope.has_frequencies(flat, used, reading.head_width) for used in ropes)
+def other_weights(missing: Sequence[str], needed: int, foreign: Sequence[str], where: str) -> errors.GraphError:
+    """Make the error for a graph that does not hold exactly the checkpoint's weights.
+
+    Args:
+        missing: Tensors of the checkpoint that are not in the graph.
+        needed: How many the head uses.
+        foreign: Tensors of the graph that are not the checkpoint's, described.
+        where: The graph's file name.
+    """
+    return errors.GraphError(
+        f"other weights: {len(missing)} of {needed} tensors of the checkpoint are not in the graph"
+        f"{_listed(missing)}, and {len(foreign)} tensors of the graph are not the checkpoint's{_listed(foreign)}",
+        expected="every tensor of the checkpoint, and nothing else but recomputable tables",
+        where=where,
+        fix="The graph or the weights beside it come from another checkpoint or were altered: export again.",
+    )
 
 
-def _describe_table(name: str, value: NDArray[Any], reading: architecture.Architecture) -> str:
-    """Name a foreign float tensor; where it has the form of a RoPE table, say of which, because that is the cause."""
-    is_like_rope = 2 * value.size == reading.head_width and np.all(np.diff(value.ravel()) < 0.0)
-    return f"{name} (a RoPE table: {rope.describe_frequencies(value)})" if is_like_rope else name
-
-
-def _listed(names: list[str]) -> str:
+def _listed(names: Sequence[str]) -> str:
     if not names:
         return ""
     more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
