@@ -181,7 +181,7 @@ def exchange_parts(bench: Bench, first: int, second: int) -> str:
         for node in sketch.graph.node:
             node.input[:] = [names.get(name, name) for name in node.input]
     else:
-        split = [node for node in sketch.nodes("Split") if len(node.output) == 3][layer]
+        split = landmarks.split_of(sketch, layer, 3)
         outputs = list(split.output)
         outputs[first], outputs[second] = outputs[second], outputs[first]
         split.output[:] = outputs

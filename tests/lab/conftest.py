@@ -7,7 +7,7 @@ import pytest
 from lab import judging, trial
 from lab.catalogue import Scene
 
-# Short texts and a sixteenth of them, so that a fault costs a second; scripts/bench/faults.py tries every form of graph.
+# Short texts and a sixteenth of them, so that a fault costs a second; scripts/bench/faults.py asks more of more graphs.
 MAX_TOKENS = 48
 BUCKET = 64
 SHARE = 16

@@ -223,9 +223,10 @@ def cut_vocabulary(bench: Bench) -> str:
     """Clip ids to a vocabulary that is smaller than the checkpoint's; rare words become one."""
     sketch = bench.sketch()
     words = int(sketch.initializer("embeddings.tok_embeddings.weight").dims[0])
-    last = sketch.put(words - 1 - 64, np.int64)
+    kept = words * 7 // 8
+    last = sketch.put(kept - 1, np.int64)
     sketch.interpose("input_ids", lambda ids: sketch.add("Min", [ids, last]), _embedding_uses(sketch))
-    return _done(bench, sketch, f"ids up to {words - 65} of {words}")
+    return _done(bench, sketch, f"{kept} of {words} words")
 
 
 def _embedding_uses(sketch: Sketch) -> list[tuple[onnx.NodeProto, int]]:

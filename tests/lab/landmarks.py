@@ -73,6 +73,14 @@ def product_with(sketch: Sketch, weight: str) -> onnx.NodeProto:
     raise NotApplicable(f"no product reads {weight}")
 
 
+def split_of(sketch: Sketch, layer: int, parts: int) -> onnx.NodeProto:
+    """Give the node that splits a layer's product into so many parts."""
+    found = [node for node in sketch.nodes("Split") if len(node.output) == parts]
+    if len(found) != layer_count(sketch):
+        raise NotApplicable(f"no split into {parts} in each layer")
+    return found[layer]
+
+
 def branch_ends(sketch: Sketch, layer: int) -> dict[str, str]:
     """Give what a layer's attention and feed-forward branches add to the residual stream."""
     return {part: product_with(sketch, f"layers.{layer}.{part}.Wo.weight").output[0] for part in ("attn", "mlp")}

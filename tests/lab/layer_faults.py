@@ -132,7 +132,7 @@ def exchange_gate(bench: Bench) -> str:
         for node in sketch.graph.node:
             node.input[:] = [names.get(name, name) for name in node.input]
     else:
-        split = [node for node in sketch.nodes("Split") if len(node.output) == 2][layer]
+        split = landmarks.split_of(sketch, layer, 2)
         split.output[:] = list(reversed(split.output))
     return _done(bench, sketch, f"layer {layer}: gate and value change places")
 

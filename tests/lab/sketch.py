@@ -114,7 +114,13 @@ class Sketch:
     def reroute(self, source: str, replacement: str, target: str) -> str:
         """Copy everything between two values, starting from another value; give the copy's end."""
         made = {source: replacement}
-        for node in [node for node in self.graph.node if self.reaches(source, node) and self._leads_to(node, target)]:
+        later, needed = {source}, self._needed_for(target)
+        for node in list(self.graph.node):
+            if not later.intersection(node.input):
+                continue
+            later.update(node.output)
+            if not needed.intersection(node.output):
+                continue
             copy = onnx.NodeProto()
             copy.CopyFrom(node)
             copy.name = self._fresh()
@@ -126,25 +132,20 @@ class Sketch:
             raise NotApplicable(f"{source} does not lead to {target}")
         return made[target]
 
-    def reaches(self, source: str, node: onnx.NodeProto) -> bool:
-        """Say whether a node is computed from a value."""
-        return any(name == source or self.depends(name, source) for name in node.input if name)
-
     def depends(self, value: str, source: str) -> bool:
-        """Say whether a value is computed from another."""
-        waiting, seen = [value], set()
+        """Say whether a value is computed from another, or is it."""
+        return source in self._needed_for(value)
+
+    def _needed_for(self, value: str) -> set[str]:
+        """Give the values that a value is computed from, itself among them."""
         makers = {name: node for node in self.graph.node for name in node.output}
+        waiting, found = [value], set[str]()
         while waiting:
             name = waiting.pop()
-            if name == source:
-                return True
-            if name not in seen and name in makers:
-                waiting += makers[name].input
-            seen.add(name)
-        return False
-
-    def _leads_to(self, node: onnx.NodeProto, target: str) -> bool:
-        return any(name == target or self.depends(target, name) for name in node.output if name)
+            if name and name not in found:
+                found.add(name)
+                waiting += makers[name].input if name in makers else ()
+        return found
 
     def _rename_output(self, old: str, new: str) -> None:
         for node in self.graph.node:
