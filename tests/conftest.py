@@ -6,6 +6,7 @@ copy it first.
 
 import fcntl
 import os
+import secrets
 import shutil
 import sys
 from collections.abc import Callable
@@ -25,6 +26,23 @@ FINISHED = (
 )
 BUCKETS = (64, 128)
 MAX_TOKENS = 192
+LAB_SEED = "VELA_LAB_SEED"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Let a run of the fault laboratory (tests/lab) be repeated."""
+    parser.addoption("--lab-seed", type=int, default=None, help="what the fault laboratory draws from; drawn itself")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Draw the laboratory's seed once, before workers start, so that all of them have it."""
+    given = config.getoption("--lab-seed")
+    os.environ[LAB_SEED] = str(given if given is not None else os.environ.get(LAB_SEED) or secrets.randbelow(1 << 31))
+
+
+def pytest_report_header() -> str:
+    """Say what the laboratory draws from."""
+    return f"fault laboratory: --lab-seed {os.environ[LAB_SEED]}"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

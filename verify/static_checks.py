@@ -11,7 +11,7 @@ from typing import Self
 
 from vela.graphs import bundle, errors, manifest, record, safetensors_header
 from vela.verify import checkpoint, graph_file
-from vela.verify.static import bundle_check, contract_check, lint, rotary, weights
+from vela.verify.static import bundle_check, contract_check, facts_check, lint, norms, rotary, weights
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,10 +69,12 @@ class StaticChecks:
                     layers=architecture.layers,
                 ),
             ),
+            run_check("graph.facts", lambda: facts_check.check_graph_facts(parsed, graph, self.bundle_weights)),
             run_check("graph.checker", lambda: contract_check.check_proto(parsed)),
             run_check("graph.types", lambda: contract_check.check_types(parsed, graph)),
             run_check("graph.lint", lambda: lint.lint_graph(parsed, graph.target)),
             run_check("graph.rotary", lambda: rotary.check_rotary(parsed, architecture, graph.exit_layer)),
+            run_check("graph.norms", lambda: norms.check_norms(parsed, architecture.norm_eps)),
             run_check(
                 "weights.identity",
                 lambda: weights.check_weights(

@@ -32,6 +32,11 @@ class Architecture(Protocol):
         ...
 
     @property
+    def norm_eps(self) -> float:
+        """What every norm adds to the variance."""
+        ...
+
+    @property
     def label_count(self) -> int:
         """C, or 0 for models without labels."""
         ...

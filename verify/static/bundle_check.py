@@ -4,7 +4,7 @@ The reference is named apart from the bundle, because a bundle whose config was 
 itself. Everything that export wrote into the manifest is derived here again from the reference checkpoint.
 """
 
-from vela.graphs import bundle, contract, errors
+from vela.graphs import bundle, contract, digests, errors, manifest, model_table
 from vela.serve import tokenization
 from vela.verify import checkpoint
 
@@ -52,6 +52,7 @@ def check_facts(opened: bundle.Bundle, source: checkpoint.Checkpoint) -> str:
         "hidden size": (written.model.hidden_size, source.architecture.hidden_size),
         "layers": (written.model.layers, source.architecture.layers),
         "parameters": (written.model.parameters, source.parameter_count),
+        "identity": (_identity(written.model) in _identities(written), True),
     }
     differing = [name for name, (actual, expected) in pairs.items() if actual != expected]
     if differing:
@@ -62,6 +63,24 @@ def check_facts(opened: bundle.Bundle, source: checkpoint.Checkpoint) -> str:
             fix="The bundle is of another checkpoint, or its manifest was altered: export it again.",
         )
     return f"{len(pairs)} groups of facts derived again"
+
+
+def _identity(model: manifest.Model) -> tuple[str, str, str]:
+    return model.repository, model.revision, model.model_sha256
+
+
+def _identities(written: manifest.Manifest) -> set[tuple[str, str, str]]:
+    """Give what a bundle of these files may say it is: its own listing's digest, or a model that the table pins so.
+
+    The files' digests are the manifest's own: whether they are the reference's is another check.
+    """
+    listing = {name: file.sha256 for name, file in written.sources.items()}
+    pinned = {
+        (entry.repository, entry.revision, entry.model_sha256)
+        for entry in model_table.load_table().models
+        if entry.files.items() <= listing.items()
+    }
+    return pinned | {("", "", digests.digest_of_listing(listing))}
 
 
 def _describe(name: str, actual: dict[str, str], expected: dict[str, str]) -> str:

@@ -1,0 +1,41 @@
+"""No fault of the catalogue is let through, wherever the dice put it; the full matrix is scripts/bench/faults.py's."""
+
+from collections import Counter
+
+import pytest
+from lab import trial
+from lab.catalogue import FAULTS
+from lab.fault import TEXT_SAMPLE, Fault
+from lab.workbench import Dice
+
+FAMILIES = ("architecture", "weights", "precision", "export", "packaging", "tokenizer", "decoding", "engine")
+
+
+def test_the_catalogue_has_forty_faults_and_every_family():
+    names = Counter(fault.name for fault in FAULTS)
+
+    assert len(names) == len(FAULTS) >= 40
+    assert set(FAMILIES) <= {fault.family for fault in FAULTS}
+
+
+@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name.replace(" ", "-"))
+def test_a_fault_is_not_let_through(fault: Fault, tmp_path, ground, scenes, judge, seed):
+    rng = Dice(seed, f"where {fault.name} lies").roll()
+    candidates = [scene for name in fault.samples or (TEXT_SAMPLE,) for scene in scenes[name]]
+    order = [candidates[index] for index in rng.permutation(len(candidates))]
+
+    row = _first_planted(fault, order, tmp_path, ground, judge, seed)
+
+    if row.is_let_through and fault.beyond:
+        pytest.skip(f"the gate lets it through: {fault.beyond}")
+    assert not row.is_let_through, f"{fault.name} [{row.scene}]: {row.drawn}; repeat with --lab-seed {seed}"
+
+
+def _first_planted(fault, scenes, work, ground, judge, seed) -> trial.Row:
+    """Plant the fault in the first scene that has a place for it."""
+    for scene in scenes:
+        is_thorough = not fault.beyond
+        row = trial.try_fault(fault, scene, ground, work, judge, seed, is_fail_fast=True, is_thorough=is_thorough)
+        if row.is_planted:
+            return row
+    raise AssertionError(f"{fault.name} has no place in any of {[str(scene) for scene in scenes]}: {row.drawn}")
