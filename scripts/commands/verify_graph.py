@@ -1,6 +1,6 @@
 """`vela verify-graph`: the release gate."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -9,6 +9,7 @@ import click
 from vela.graphs import contract
 
 if TYPE_CHECKING:
+    from vela.graphs import record
     from vela.verify.report import reading
 
 FOLDER = click.Path(path_type=Path, file_okay=False)
@@ -72,7 +73,7 @@ def command(
     from vela.serve import engine
     from vela.serve.device import Device
     from vela.verify import rejudge as rejudging
-    from vela.verify import table, verdict
+    from vela.verify import verdict
     from vela.verify.options import GateOptions
     from vela.verify.report import reading
 
@@ -97,17 +98,23 @@ def command(
         records = verification.verify_graph_file(subject, checkpoint, options, _say, allowed_keys, out)
     else:
         records = verification.verify_folder(subject, checkpoint, options, _say, allowed_keys)
-    if as_json:
-        for found in records:
-            click.echo(table.as_json_line(found))
-    else:
-        for line, colour in table.verdict_table(subject.name, records):
-            click.echo(click.style(line, fg=COLOURS.get(colour)))
+    _print(subject.name, records, as_json=as_json)
     if (rejudge or is_file) and html is not None:
         _write_report(html, reading.Collected(subject.name, tuple(records)))
     elif not rejudge and not is_file and not no_html:
         _write_report(html or subject / REPORT, reading.Collected.from_bundle(subject))
     verdict.require_passed(records)
+
+
+def _print(name: str, records: "Sequence[record.Record]", *, as_json: bool) -> None:
+    from vela.verify import table
+
+    if as_json:
+        for found in records:
+            click.echo(table.as_json_line(found))
+        return
+    for line, colour in table.verdict_table(name, records):
+        click.echo(click.style(line, fg=COLOURS.get(colour)))
 
 
 def _say(message: str) -> None:
