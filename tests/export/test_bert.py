@@ -199,7 +199,11 @@ def test_a_graph_that_adds_another_token_type_fails_by_its_answers_alone(tmp_pat
     options = GateOptions(max_tokens=96, graph_ids=("model",))
     (found,) = verification.verify_folder(out, folder, options, lambda _: None)
 
-    assert [check.name for check in found.checks if check.status == "failed"] == ["graph.digest", "parity.strict"]
+    assert [check.name for check in found.checks if check.status == "failed"] == [
+        "graph.digest",
+        "graph.facts",
+        "parity.strict",
+    ]
 
 
 @pytest.mark.peers
