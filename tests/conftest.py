@@ -4,12 +4,13 @@ The samples are exported, verified and published once for all workers, with a sh
 copy it first.
 """
 
+import dataclasses
 import fcntl
 import os
 import secrets
 import shutil
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,6 +18,7 @@ import pytest
 
 if TYPE_CHECKING:
     from vela.export import trace
+    from vela.verify import rows
 
 ROOT = Path(__file__).resolve().parent.parent
 CHECKPOINTS = ROOT / "golden" / "checkpoints"
@@ -26,6 +28,7 @@ FINISHED = (
 )
 BUCKETS = (64, 128)
 MAX_TOKENS = 192
+TEXT_STEP = 4
 LAB_SEED = "VELA_LAB_SEED"
 
 
@@ -51,6 +54,36 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         parts["released" in getattr(item, "fixturenames", ())].append(item)
     items[:] = [*parts[True][:1], *parts[False], *parts[True][1:]]
+
+
+@pytest.fixture(scope="session", autouse=True)
+def thin_corpus() -> Iterator[Callable[..., "rows.Corpus"]]:
+    """Let the gate read every fourth of its texts, and all of a user's: probes and laws find the faults of these tests.
+
+    Gives the function that reads all of them, for tests of the corpus itself.
+    """
+    from vela.verify import rows
+
+    whole = rows.read_corpus
+
+    def thinned(extra: Path | None = None) -> rows.Corpus:
+        corpus, own = whole(extra), len(whole().texts)
+        texts = (*corpus.texts[:own:TEXT_STEP], *corpus.texts[own:])
+        return dataclasses.replace(
+            corpus, texts=texts, grounded=corpus.grounded[::TEXT_STEP], pairs=corpus.pairs[::TEXT_STEP]
+        )
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(rows, "read_corpus", thinned)
+        yield whole
+
+
+@pytest.fixture
+def whole_corpus(thin_corpus: Callable[..., "rows.Corpus"], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a test read all texts."""
+    from vela.verify import rows
+
+    monkeypatch.setattr(rows, "read_corpus", thin_corpus)
 
 
 @pytest.fixture(scope="session")

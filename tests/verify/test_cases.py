@@ -6,6 +6,7 @@ from vela.graphs import errors, heads
 from vela.serve import tokenization
 from vela.verify import cases, rows
 
+pytestmark = pytest.mark.usefixtures("whole_corpus")
 TOKENIZER = Path(__file__).resolve().parents[2] / "golden" / "checkpoints" / "tiny-intent" / "tokenizer.json"
 TEXT = heads.Head("default", "text", heads.SequenceDecoder(("no", "yes")), 512, "reject")
 GROUNDED = heads.Head("default", "grounded", heads.GroundedDecoder(("no", "yes"), 1, 0.5, "0" * 64), 512, "reject")
@@ -17,8 +18,8 @@ def tokenizer() -> tokenization.Tokenizer:
 
 
 @pytest.fixture(scope="module")
-def made(tokenizer: tokenization.Tokenizer) -> list[cases.Case]:
-    return cases.make_cases(TEXT, tokenizer, rows.read_corpus(), half_window=16, max_tokens=512)
+def made(tokenizer: tokenization.Tokenizer, thin_corpus) -> list[cases.Case]:
+    return cases.make_cases(TEXT, tokenizer, thin_corpus(), half_window=16, max_tokens=512)
 
 
 def test_the_corpus_has_hundreds_of_texts_with_unique_ids():

@@ -117,7 +117,7 @@ def test_a_scorer_of_another_exit_is_foreign_by_its_place(folder, judge_folder, 
 
     failed = failed_checks(judge_folder(folder, graph=EARLY, sample=SAMPLE))
 
-    assert list(failed) == ["weights.identity"]
+    assert list(failed) == ["graph.facts", "weights.identity"]
     assert "holds heads.layer_4_dim_96.dense.weight, which this exit does not use" in failed["weights.identity"]
     assert "not in the graph (heads.layer_2_dim_96.dense.weight)" in failed["weights.identity"]
 
