@@ -20,6 +20,8 @@ from vela.verify import checkpoint, ground, options, rows, schedule
 
 OPENING, PUBLISHING = "opening", "publishing"  # what refuses besides the gate's own checks
 
+TEXTS = 710  # of the gate's own corpus
+
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
@@ -142,8 +144,9 @@ def _hurried(share: int, processes: int) -> Iterator[None]:
     started = processes if share > 1 else schedule.FRESH_PROCESSES
 
     def thinned(*arguments: Any) -> rows.Corpus:
-        whole = read(*arguments)
-        return dataclasses.replace(whole, texts=whole.texts[::share], pairs=whole.pairs[::share])
+        found = read(*arguments)
+        step = max(1, round(len(found.texts) * share / TEXTS))  # the suite may have left some out already
+        return dataclasses.replace(found, texts=found.texts[::step], pairs=found.pairs[::step])
 
     with (
         mock.patch.object(rows, "read_corpus", thinned),

@@ -7,16 +7,16 @@ import pytest
 
 from vela.graphs import contract, heads, manifest
 from vela.serve import tokenization
-from vela.verify import cases, rows, runs
+from vela.verify import cases, runs
 
 TOKENIZER = Path(__file__).resolve().parents[2] / "golden" / "checkpoints" / "tiny-intent" / "tokenizer.json"
 TEXT = heads.Head("default", "text", heads.SequenceDecoder(("no", "yes")), 512, "reject")
 
 
 @pytest.fixture(scope="module")
-def made() -> list[cases.Case]:
+def made(thin_corpus) -> list[cases.Case]:
     tokenizer = tokenization.Tokenizer.from_file(TOKENIZER, pad_id=0)
-    return cases.make_cases(TEXT, tokenizer, rows.read_corpus(), half_window=16, max_tokens=512)
+    return cases.make_cases(TEXT, tokenizer, thin_corpus(), half_window=16, max_tokens=512)
 
 
 def graph(sequence: int | None, batch: int | None = 1) -> manifest.Graph:
