@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from vela.graphs import contract, record
 from vela.verify import checkpoint, foreign, graph_file
-from vela.verify.static import census, contract_check, graph_constants, identity, rotary, tables, weights
+from vela.verify.static import census, contract_check, dataflow, graph_constants, identity, rotary, tables, weights
 from vela.verify.static.graph_constants import Constant
 from vela.verify.static_checks import run_check
 
@@ -65,6 +65,7 @@ def check_foreign(path: Path, source: checkpoint.Checkpoint) -> Found:
         read,
         run_check("graph.checker", lambda: contract_check.check_proto(graph)),
         run_check("graph.types", lambda: census.check_census(constants, path.name)),
+        run_check("graph.dataflow", lambda: dataflow.check_dataflow(graph, None)),
         run_check("graph.rotary", lambda: _check_rotary(graph, constants, source, exit_layer)),
     ]
     same, weights_found = _attempt("weights.identity", lambda: _identify(constants, source, exit_layer, path.name))

@@ -11,7 +11,7 @@ from typing import Self
 
 from vela.graphs import bundle, errors, manifest, record, safetensors_header
 from vela.verify import checkpoint, graph_file
-from vela.verify.static import bundle_check, contract_check, facts_check, lint, norms, rotary, weights
+from vela.verify.static import bundle_check, contract_check, dataflow, facts_check, lint, norms, rotary, weights
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +74,12 @@ class StaticChecks:
             run_check("graph.types", lambda: contract_check.check_types(parsed, graph)),
             run_check("graph.lint", lambda: lint.lint_graph(parsed, graph.target)),
             run_check("graph.rotary", lambda: rotary.check_rotary(parsed, architecture, graph.exit_layer)),
+            run_check(
+                "graph.dataflow",
+                lambda: dataflow.check_dataflow(
+                    parsed, "mean" if architecture.pools_by_mask(self.source.head.decoder) else "attention"
+                ),
+            ),
             run_check("graph.norms", lambda: norms.check_norms(parsed, architecture.norm_eps)),
             run_check(
                 "weights.identity",

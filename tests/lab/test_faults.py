@@ -3,7 +3,7 @@
 from collections import Counter
 
 import pytest
-from lab import trial
+from lab import law_faults, trial
 from lab.catalogue import FAULTS
 from lab.fault import TEXT_SAMPLE, Fault
 from lab.workbench import Dice
@@ -29,6 +29,13 @@ def test_a_fault_is_not_let_through(fault: Fault, tmp_path, ground, scenes, judg
     if row.is_let_through and fault.beyond:
         pytest.skip(f"the gate lets it through: {fault.beyond}")
     assert not row.is_let_through, f"{fault.name} [{row.scene}]: {row.drawn}; repeat with --lab-seed {seed}"
+
+
+@pytest.mark.parametrize("limit", law_faults.LIMITS, ids=lambda fault: fault.name.replace(" ", "-"))
+def test_what_is_beyond_the_gate_still_is(limit: Fault, tmp_path, ground, scenes, judge, seed):
+    row = _first_planted(limit, scenes[TEXT_SAMPLE], tmp_path, ground, judge, seed)
+
+    assert row.is_let_through, f"{limit.name} is caught now, by {row.outcome.cause}: make it a fault of the catalogue"
 
 
 def _first_planted(fault, scenes, work, ground, judge, seed) -> trial.Row:

@@ -92,6 +92,10 @@ class Bert:
         """See `Architecture.rotations`: positions are learned."""
         return {}
 
+    def pools_by_mask(self, decoder: heads.Decoder) -> bool:
+        """See `Architecture.pools_by_mask`: sequence heads read the first token."""
+        return isinstance(decoder, heads.EmbeddingDecoder)
+
     def uses(self, tensor_name: str, decoder: heads.Decoder) -> bool:
         """See `Architecture.uses`: position numbers are no weights, and only sequence heads use the pooler."""
         is_pooled = isinstance(decoder, heads.SequenceDecoder | heads.ScoresDecoder)

@@ -105,6 +105,10 @@ class ModernBert:
         """See `Architecture.rotations`: one for each layer type."""
         return {kind: used for kind, used in self.ropes if kind in self.layer_types[:exit_layer]}
 
+    def pools_by_mask(self, decoder: heads.Decoder) -> bool:
+        """See `Architecture.pools_by_mask`."""
+        return isinstance(decoder, heads.EmbeddingDecoder) or self.pooling == "mean"
+
     def uses(self, tensor_name: str, decoder: heads.Decoder) -> bool:
         """See `Architecture.uses`: every tensor."""
         return True

@@ -70,6 +70,10 @@ class Architecture(Protocol):
         """Give the rotary positions of the first `exit_layer` layers by type; none where positions are learned."""
         ...
 
+    def pools_by_mask(self, decoder: heads.Decoder) -> bool:
+        """Say whether a model with this decoder takes a mean over tokens, which the mask weighs."""
+        ...
+
     def uses(self, tensor_name: str, decoder: heads.Decoder) -> bool:
         """Say whether a whole model with this decoder uses a tensor of the checkpoint's files."""
         ...
