@@ -191,9 +191,11 @@ def other_weights(missing: Sequence[str], needed: int, foreign: Sequence[str], w
         foreign: Tensors of the graph that are not the checkpoint's, described.
         where: The graph's file name.
     """
+    found = f"all {needed} tensors of the checkpoint are in the graph"
+    if missing:
+        found = f"{len(missing)} of {needed} tensors of the checkpoint are not in the graph{_listed(missing)}"
     return errors.GraphError(
-        f"other weights: {len(missing)} of {needed} tensors of the checkpoint are not in the graph"
-        f"{_listed(missing)}, and {len(foreign)} tensors of the graph are not the checkpoint's{_listed(foreign)}",
+        f"other weights: {found}, and {len(foreign)} tensors of the graph are not the checkpoint's{_listed(foreign)}",
         expected="every tensor of the checkpoint, and nothing else but recomputable tables",
         where=where,
         fix="The graph or the weights beside it come from another checkpoint or were altered: export again.",
