@@ -5,9 +5,7 @@ engine against the reference on identical token ids. One record for each graph a
 only if every check ran and passed. Nothing here knows torch.
 """
 
-import datetime
 import functools
-import importlib.metadata
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -21,9 +19,9 @@ from vela.verify import (
     engine_checks,
     fresh_process,
     journal,
-    judge,
     meter,
     plan,
+    recording,
     rows,
     runs,
     schedule,
@@ -37,7 +35,6 @@ Progress = Callable[[str], None]
 # Longest case by default: 2,048 tokens cross every window of the family many times, and cost 15 s a run on 2 cores
 # for a 307M model; fixed graphs are always judged up to their own length.
 DEFAULT_MAX_TOKENS = 2048
-TOOLS = ("vela-onnx", "numpy", "onnx", "onnx-ir", "tokenizers")
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +75,7 @@ class _Judging:
     subject: _Subject
     ground: grounds.Ground
     gauge: meter.Meter
-    seconds: Callable[[manifest.Graph, runs.Run], float]
+    prepared: schedule.Preparation
 
 
 def verify_bundle(
@@ -117,8 +114,7 @@ def verify_bundle(
     if going_on:
         records = _judge_all(subject, parts, going_on, make_references, progress)
     else:
-        nothing = _Judging(subject, grounds.Ground.nothing(), meter.Meter(progress, 0.0), lambda graph, run: 0.0)
-        records = [_judge_part(nothing, part) for part in parts]
+        records = [_record(subject, part, recording.Outcome.nothing(_why_not(part)), started) for part in parts]
         for found in records:
             verdict.write_record(opened, found, options.device)
     progress(f"{name}: judged {len(records)} graphs in {time.monotonic() - started:.1f} s")
@@ -144,11 +140,11 @@ def _judge_all(
     finished = _finished(planned, kept, gauge)
     if kept.is_resumed:
         progress(f"resumed: {len(finished)} of {len(parts)} graphs were judged before the interruption")
-    asking = grounds.Asking(prepared.references, prepared.paces, kept, gauge)
+    asking = grounds.Asking(prepared.references, prepared.seconds_of_case, kept, gauge)
     ground = asking.lay(planned.cases, prepared.noise_cases) if planned.cases else grounds.Ground.nothing()
     waiting = {part.graph.id: part for part in planned.graphs if part.graph.id not in finished}
-    fresh = _ask_fresh(subject, [part for part in waiting.values() if part.kept], gauge)
-    judging = _Judging(subject, ground, gauge, prepared.seconds_of_run)
+    fresh = _ask_fresh(subject, prepared, [part for part in waiting.values() if part.kept], gauge)
+    judging = _Judging(subject, ground, gauge, prepared)
     records = []
     for part in parts:
         graph_id = part.graph.id
@@ -160,7 +156,7 @@ def _judge_all(
         verdict.write_record(subject.opened, found, options.device)
         records.append(found)
     kept.close()
-    progress(gauge.summary(planned.seconds))
+    progress(gauge.summary())
     return records
 
 
@@ -186,12 +182,12 @@ def _journal_facts(subject: _Subject, parts: Sequence[_Part]) -> dict[str, objec
         "corpus": rows.read_corpus(options.corpus).sha256,
         "engine": [*installed_build(), str(options.device), options.session.threads, options.session.optimise],
         "judging": [options.bar, options.max_tokens, options.budget_s, options.is_fail_fast],
-        "tools": {name: importlib.metadata.version(name) for name in TOOLS},
+        "tools": recording.tool_versions(),
     }
 
 
 def _ask_fresh(
-    subject: _Subject, waiting: Sequence[plan.GraphPlan], gauge: meter.Meter
+    subject: _Subject, prepared: schedule.Preparation, waiting: Sequence[plan.GraphPlan], gauge: meter.Meter
 ) -> dict[str, list[engine_checks.FreshAnswer]]:
     """Ask fresh processes about every graph that is still to be judged."""
     if not waiting:
@@ -206,7 +202,9 @@ def _ask_fresh(
         tuple(fresh_process.Job.from_run(graph_id, run) for graph_id, run in asked.items()),
     )
     with gauge.forward():
-        return fresh_process.ask_fresh(request, asked, schedule.FRESH_PROCESSES)
+        answers = fresh_process.ask_fresh(request, asked, prepared.processes)
+    gauge.did("fresh processes", sum(prepared.seconds_of_fresh(part.graph, part.kept) for part in waiting))
+    return answers
 
 
 def _has_failed(checks: Sequence[record.Check]) -> bool:
@@ -214,47 +212,31 @@ def _has_failed(checks: Sequence[record.Check]) -> bool:
 
 
 def _judge_part(judging: _Judging, part: _Part) -> record.Record:
-    """Run a graph and judge what it answered."""
+    """Run a graph, as far as the plan has room for it, and judge what it answered."""
     started = time.monotonic()
-    subject, ground = judging.subject, judging.ground
-    options = subject.options
-    kept = part.planned.kept if part.planned else ()
-    answered = answering.Answered.nothing(_why_not(part))
-    if kept:
+    subject, ground, gauge, prepared = judging.subject, judging.ground, judging.gauge, judging.prepared
+    outcome = recording.Outcome(answering.Answered.nothing(_why_not(part)), ground, part.planned)
+    if outcome.kept:
         expected = answering.Expected(ground.answers, ground.noise, part.fresh)
-        seconds = functools.partial(judging.seconds, part.graph)
-        answered = answering.answer_runs(subject.ask(part.graph), kept, expected, judging.gauge, seconds)
-    kind = subject.source.head.kind
-    evidence = judge.Evidence.from_differences(kind, answered.differences, len(kept), ground.noise)
-    chosen = bars.choose_bar(options.bar, options.device.kind)
-    results = [judge.judge(evidence, bar) for bar in verdict.bars_to_state(chosen, options.device.kind)]
-    checks = (*part.static, *answered.checks, verdict.parity_check(results[0]))
-    return record.Record(
-        schema_version=record.SCHEMA_VERSION,
-        verdict=verdict.decide_verdict(checks, results[0]),
-        cause=verdict.name_cause(checks),
+        seconds = functools.partial(prepared.seconds_of_run, part.graph)
+        answered = answering.answer_runs(subject.ask(part.graph), outcome.kept, expected, gauge, seconds)
+        gauge.did(f"{part.graph.id} asked again", prepared.seconds_of_checks(part.graph, outcome.kept))
+        outcome = replace(outcome, answered=answered)
+    return _record(subject, part, outcome, started)
+
+
+def _record(subject: _Subject, part: _Part, outcome: recording.Outcome, started: float) -> record.Record:
+    about = recording.About(
         graph_id=part.graph.id,
         graph_sha256=verdict.digest_now(subject.opened, part.graph.file),
         manifest_sha256=subject.opened.manifest_sha256,
         checkpoint_sha256=subject.checkpoint_sha256,
-        reference=ground.description,
-        reference_noise=ground.noise,
-        engine=answered.engine,
-        corpus_sha256=runs.digest_of_runs(kept),
-        planned=len(kept),
-        compared=len(answered.differences),
-        bar=chosen.name,
-        bars=tuple(results),
-        checks=checks,
-        form=kind,
-        estimate=part.planned.estimate if part.planned else record.Estimate(0.0, 0, 0, 0),
-        runs=tuple(evidence.runs),
-        statistics=judge.count_ties(evidence, chosen),
-        worst=judge.worst_inputs(answered.differences),
-        tools={name: importlib.metadata.version(name) for name in TOOLS},
-        created=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-        duration_s=round(time.monotonic() - started, 3),
+        kind=subject.source.head.kind,
     )
+    device_kind = subject.options.device.kind
+    chosen = bars.choose_bar(subject.options.bar, device_kind)
+    took = time.monotonic() - started
+    return recording.make_record(about, part.static, outcome, chosen, device_kind, took)
 
 
 def _why_not(part: _Part) -> str:

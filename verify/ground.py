@@ -69,13 +69,13 @@ class Asking:
 
     Attributes:
         references: The reference.
-        paces: Of its FP32 and FP64 answers, by kind.
+        seconds: Expected duration of an answer, by kind: `exact` and `wide`.
         kept: Keeps answers.
         gauge: Told what was done.
     """
 
     references: References
-    paces: Mapping[str, pace.Pace]
+    seconds: Mapping[str, Callable[[cases.Case], float]]
     kept: journal.Journal
     gauge: meter.Meter
 
@@ -90,8 +90,10 @@ class Asking:
         """Answer cases, those of one length together, and keep answers every few seconds."""
         found = self.kept.answers(kind)
         waiting: dict[str, reference.Answer] = {}
-        kept_at = time.monotonic()
-        for group in group_by_length([case for case in made if journal.key_of_ids(case.ids) not in found]):
+        kept_at, seconds = time.monotonic(), self.seconds[kind]
+        missing = [case for case in made if journal.key_of_ids(case.ids) not in found]
+        self.gauge.skip(sum(map(seconds, made)) - sum(map(seconds, missing)))
+        for group in group_by_length(missing):
             with self.gauge.forward():
                 answers = asked.answer([case.ids for case in group])
             new = {journal.key_of_ids(case.ids): answer for case, answer in zip(group, answers, strict=True)}
@@ -100,8 +102,7 @@ class Asking:
             if time.monotonic() - kept_at > KEEP_EVERY_S:
                 self.kept.keep_answers(kind, waiting)
                 waiting, kept_at = {}, time.monotonic()
-            expected = sum(self.paces[kind].seconds(case.tokens) for case in group)
-            self.gauge.did(f"the reference, {kind}, {group[0].tokens} tokens", expected)
+            self.gauge.did(f"the reference, {kind}, {group[0].tokens} tokens", sum(map(seconds, group)))
         self.kept.keep_answers(kind, waiting)
         return {case.id: found[journal.key_of_ids(case.ids)] for case in made}
 

@@ -28,6 +28,12 @@ class Meter:
         """Seconds since the plan was made."""
         return time.monotonic() - self._started
 
+    @property
+    def left_s(self) -> float:
+        """Seconds that are left at the pace so far; those expected before anything was done."""
+        pace = self.elapsed_s / self._done_s if self._done_s > 0 else 1.0
+        return max(0.0, self._expected_s - self._done_s) * pace
+
     @contextmanager
     def forward(self) -> Iterator[None]:
         """Count the time within as a forward's."""
@@ -39,7 +45,7 @@ class Meter:
 
     def skip(self, expected_s: float) -> None:
         """Leave out work that an earlier run did."""
-        self._expected_s -= expected_s
+        self._expected_s = max(0.0, self._expected_s - expected_s)
 
     def did(self, what: str, expected_s: float) -> None:
         """Count work that was expected to take so long."""
@@ -49,11 +55,11 @@ class Meter:
             return
         self._said = now
         share = min(1.0, self._done_s / self._expected_s) if self._expected_s > 0 else 1.0
-        left = (self._expected_s - self._done_s) * (self.elapsed_s / self._done_s) if self._done_s > 0 else 0.0
-        self._progress(f"  {share:.0%}, {plan.say_seconds(max(0.0, left))} left: {what}")
+        self._progress(f"  {share:.0%}, {plan.say_seconds(self.left_s)} left: {what}")
 
-    def summary(self, planned_s: float) -> str:
-        """Say how long it took beside how long it was to take."""
+    def summary(self) -> str:
+        """Say how long it took beside how long it was to take, without what an earlier run did."""
         took = self.elapsed_s
         share = self.forward_s / took if took > 0 else 0.0
-        return f"the plan said {plan.say_seconds(planned_s)}; it took {plan.say_seconds(took)}, {share:.0%} in forwards"
+        said, spent = plan.say_seconds(self._expected_s), plan.say_seconds(took)
+        return f"the plan said {said}; it took {spent}, {share:.0%} in forwards"

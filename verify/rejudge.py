@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import msgspec
 
 from vela.graphs import bundle, errors, record, verdicts
-from vela.verify import bars, judge, verdict
+from vela.verify import bars, judge, recording, verdict
 
 
 def rejudge_bundle(
@@ -47,7 +47,7 @@ def rejudge_record(stored: record.Record, bar_name: str) -> record.Record:
     evidence = judge.Evidence.from_record(stored)
     results = [judge.judge(evidence, bar) for bar in verdict.bars_to_state(chosen, kind)]
     standing = tuple(check for check in stored.checks if not check.name.startswith(verdict.PARITY))
-    checks = (*standing, verdict.parity_check(results[0]))
+    checks = (*standing, verdict.parity_check(results[0], recording.say_figures(evidence)))
     return msgspec.structs.replace(
         stored,
         verdict=verdict.decide_verdict(checks, results[0]),

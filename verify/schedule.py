@@ -5,7 +5,7 @@ Reading texts, loading sessions and timing them happen here; `plan.py` only coun
 
 import functools
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Self
 
@@ -32,6 +32,7 @@ class Preparation:
         load_s: Seconds that a session takes to load, by `kind_of` a graph.
         together: What one of several rows of one length costs the reference, beside a row alone.
         options: The gate's.
+        processes: Fresh processes that each graph is asked in.
     """
 
     planned: Mapping[str, tuple[manifest.Graph, runs.Planned]]
@@ -41,6 +42,7 @@ class Preparation:
     load_s: Mapping[str, float]
     together: Mapping[int, float]
     options: GateOptions
+    processes: int
 
     @classmethod
     def make(
@@ -68,7 +70,8 @@ class Preparation:
             timed = _time_graphs(opened, group, pace.Work.of_graphs(shape), made, options)
             # a graph that does not load fails later, with its reason; till then it costs what the reference costs
             paces[kind], load_s[kind] = timed or (paces["exact"], 0.0)
-        return cls(planned, noise_cases, references, paces, load_s, grounds.time_together(references, made), options)
+        together = grounds.time_together(references, made)
+        return cls(planned, noise_cases, references, paces, load_s, together, options, FRESH_PROCESSES)
 
     def make_plan(self, kept: Mapping[str, int] | None = None) -> plan.Plan:
         """Make the plan, or make again the one whose counts of kept runs an interrupted run left."""
@@ -83,26 +86,37 @@ class Preparation:
 
     def durations(self) -> plan.Durations:
         """Give the expected seconds of everything."""
-        noise_s = sum(self.paces["wide"].seconds(case.tokens) for case in self.noise_cases)
-        return plan.Durations(self._of_case, self.seconds_of_run, self._of_graph, noise_s)
+        seconds = self.seconds_of_case
+        noise_s = sum(map(seconds["wide"], self.noise_cases))
+        return plan.Durations(seconds["exact"], self.seconds_of_run, self._of_graph, noise_s)
 
-    def _of_case(self, case: cases.Case) -> float:
-        return self.paces["exact"].seconds(case.tokens) * self.together.get(case.tokens, 1.0)
+    @property
+    def seconds_of_case(self) -> Mapping[str, Callable[[cases.Case], float]]:
+        """Give the expected seconds of an answer of the reference, by `exact` and `wide`."""
+        exact, wide = self.paces["exact"], self.paces["wide"]
+        return {
+            "exact": lambda case: exact.seconds(case.tokens) * self.together.get(case.tokens, 1.0),
+            "wide": lambda case: wide.seconds(case.tokens),
+        }
 
     def seconds_of_run(self, graph: manifest.Graph, run: runs.Run) -> float:
         """Give the expected seconds of one run."""
         return self.paces[kind_of(graph)].seconds(run.width(graph), graph.batch or len(run.rows))
 
     def _of_graph(self, graph: manifest.Graph, kept: Sequence[runs.Run]) -> float:
-        """Loading with and without rewrites, here and in fresh processes, and the runs that are made again."""
-        if not kept:
-            return 0.0
+        return self.seconds_of_fresh(graph, kept) + self.seconds_of_checks(graph, kept) if kept else 0.0
+
+    def seconds_of_fresh(self, graph: manifest.Graph, kept: Sequence[runs.Run]) -> float:
+        """Give the expected seconds of fresh processes: starts, loads, and the run that is made in each."""
+        nearest = engine_checks.Chosen.from_plan(graph, kept).nearest
+        once = self.load_s[kind_of(graph)] + sum(self.seconds_of_run(graph, run) for run in nearest)
+        return self.processes * (once + PROCESS_START_S / len(self.planned))
+
+    def seconds_of_checks(self, graph: manifest.Graph, kept: Sequence[runs.Run]) -> float:
+        """Give the expected seconds of loading with and without rewrites, and of runs that are made again."""
         chosen = engine_checks.Chosen.from_plan(graph, kept)
-        again = sum(self.seconds_of_run(graph, run) for run in chosen.repeated)
-        nearest = sum(self.seconds_of_run(graph, run) for run in chosen.nearest)
-        loads = (2 + FRESH_PROCESSES) * self.load_s[kind_of(graph)]
-        starts = FRESH_PROCESSES * PROCESS_START_S / len(self.planned)
-        return again + (1 + FRESH_PROCESSES) * nearest + loads + starts
+        again = sum(self.seconds_of_run(graph, run) for run in (*chosen.repeated, *chosen.nearest))
+        return again + 2 * self.load_s[kind_of(graph)]
 
 
 def kind_of(graph: manifest.Graph) -> str:

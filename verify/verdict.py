@@ -20,12 +20,13 @@ def bars_to_state(chosen: bars.Bar, device_kind: str) -> list[bars.Bar]:
     return [chosen] if upstream == chosen else [chosen, upstream]
 
 
-def parity_check(result: record.BarResult) -> record.Check:
-    """Turn what the deciding bar says into a check."""
+def parity_check(result: record.BarResult, figures: str = "") -> record.Check:
+    """Turn what the deciding bar says into a check, with the figures that it may not bound."""
     status: record.CheckStatus = "failed" if result.verdict == "failed" else "passed"
     if result.verdict == "not_compared":
         status = "not_run"
-    return record.Check(f"{PARITY}{result.bar}", status, "; ".join(result.reasons) or "within every bound", 0.0)
+    detail = "; ".join(result.reasons) or "within every bound"
+    return record.Check(f"{PARITY}{result.bar}", status, f"{detail} ({figures})" if figures else detail, 0.0)
 
 
 def decide_verdict(checks: Sequence[record.Check], deciding: record.BarResult) -> record.Verdict:
