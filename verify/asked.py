@@ -5,7 +5,7 @@ compares both are the same.
 """
 
 from collections.abc import Mapping
-from typing import Protocol
+from typing import Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +13,9 @@ from numpy.typing import NDArray
 from vela.graphs import heads, manifest, record
 from vela.serve import device as devices
 from vela.serve import engine
+
+# What an output of a foreign graph is: logits, a last hidden state that the gate pools, a pooled vector, a score.
+Role = Literal["logits", "hidden", "pooled", "score"]
 
 
 class Session(Protocol):

@@ -10,16 +10,14 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 import onnx_ir as ir
 
 from vela.graphs import contract, digests, errors, heads, manifest
-from vela.verify import checkpoint, graph_file
+from vela.verify import asked, checkpoint, graph_file
 from vela.verify.static import contract_check
 
-Role = Literal["logits", "hidden", "pooled", "score"]
 TOKEN_TYPE_IDS, POSITION_IDS = "token_type_ids", "position_ids"
 INPUTS = (contract.INPUT_IDS, contract.ATTENTION_MASK, TOKEN_TYPE_IDS, POSITION_IDS)
 INTEGERS = ("int64", "int32")
@@ -44,7 +42,7 @@ class Foreign:
     path: Path
     entry: manifest.Graph
     presented: manifest.Graph
-    roles: tuple[Role, ...]
+    roles: tuple[asked.Role, ...]
     ignored: tuple[str, ...]
 
     def __str__(self) -> str:
@@ -168,7 +166,7 @@ def _answers(graph: graph_file.GraphFile, source: checkpoint.Checkpoint) -> list
     raise _unsuitable(graph, f"the float outputs {shown}{_other_form(outputs, source)}", _form(source))
 
 
-def _wanted(source: checkpoint.Checkpoint) -> Iterator[tuple[Role, Shape]]:
+def _wanted(source: checkpoint.Checkpoint) -> Iterator[tuple[asked.Role, Shape]]:
     """List the shapes that answer for the head, best first; free dimensions are named."""
     labels, hidden = len(heads.labels_of(source.head.decoder)), source.architecture.hidden_size
     match source.head.kind:
@@ -181,7 +179,7 @@ def _wanted(source: checkpoint.Checkpoint) -> Iterator[tuple[Role, Shape]]:
             yield "logits", (contract.BATCH, labels)
 
 
-def _role(value: ir.Value, head: heads.Head) -> Role:
+def _role(value: ir.Value, head: heads.Head) -> asked.Role:
     match head.kind:
         case "rerank":
             return "score"

@@ -17,14 +17,17 @@ from vela.verify import (
     answering,
     bars,
     checkpoint,
+    engine_checks,
     foreign,
     foreign_checks,
     foreign_runs,
+    fresh_process,
     gate,
     journal,
     meter,
     plan,
     recording,
+    schedule,
 )
 from vela.verify import ground as grounds
 from vela.verify.options import GateOptions
@@ -105,12 +108,26 @@ def _answer(
     ground = asking.lay(planned.cases, prepared.noise_cases)
     if foreign_runs.gives_unit_vectors(asked, part.kept):
         ground = foreign_runs.of_unit_length(ground)
-    expected = answering.Expected(ground.answers, ground.noise)
+    expected = answering.Expected(ground.answers, ground.noise, _ask_fresh(asked, part, prepared, gauge))
     seconds = functools.partial(prepared.seconds_of_run, asked.graph)
     answered = answering.answer_runs(asked, part.kept, expected, gauge, seconds)
     gauge.did(f"{asked.graph.id} asked again", prepared.seconds_of_checks(asked.graph, part.kept))
     progress(gauge.summary())
     return recording.Outcome(answered, ground, part)
+
+
+def _ask_fresh(
+    asked: foreign_runs.Asked, part: plan.GraphPlan, prepared: schedule.Preparation, gauge: meter.Meter
+) -> list[engine_checks.FreshAnswer]:
+    """Ask fresh processes for one run."""
+    interface, graph_id = asked.interface, asked.graph.id
+    subject = fresh_process.Single(str(interface.path.resolve()), interface.entry, interface.presented, interface.roles)
+    chosen = {graph_id: engine_checks.Chosen.from_plan(asked.graph, part.kept).nearest[0]}
+    request = fresh_process.Request.about(subject, asked.pad_id, asked.device, asked.options, chosen)
+    with gauge.forward():
+        answers = fresh_process.ask_fresh(request, chosen, prepared.processes)
+    gauge.did("fresh processes", prepared.seconds_of_fresh(asked.graph, part.kept))
+    return answers[graph_id]
 
 
 def write_record(folder: Path, found: record.Record, device: devices.Device) -> None:

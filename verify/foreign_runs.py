@@ -86,7 +86,7 @@ def prepare(
         load_s={kind: load_s},
         together=grounds.time_together(references, made),
         options=options,
-        processes=0,
+        processes=schedule.FRESH_PROCESSES,
     )
 
 

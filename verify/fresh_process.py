@@ -1,4 +1,4 @@
-"""Ask every graph of a bundle one thing in a process that did nothing before: `python -m vela.verify.fresh_process`.
+"""Ask graphs one thing each in a process that did nothing before: `python -m vela.verify.fresh_process`.
 
 What a long-lived gate process answers is what a server answers only if a process that starts afresh answers the same.
 One process asks all graphs in turn, so that its start is paid once. Its request comes on stdin and its answers go to
@@ -7,18 +7,20 @@ stdout as JSON, one line for each graph, numbers as the hexadecimal of their byt
 
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import msgspec
 import numpy as np
 
-from vela.graphs import bundle, errors
+from vela.graphs import bundle, errors, manifest
 from vela.serve import device as devices
 from vela.serve import engine
+from vela.verify import asked as asking
 from vela.verify import cases, engine_checks, runs
 
 MODULE = "vela.verify.fresh_process"
+Open = Callable[[str, devices.Device, engine.SessionOptions], asking.Session]
 TAIL = 400  # characters of a dead process's stderr that a check shows
 
 
@@ -42,14 +44,43 @@ class Job(msgspec.Struct, frozen=True):
         return runs.Run(made[self.row], others, self.pad_to, self.row)
 
 
+class Bundled(msgspec.Struct, frozen=True, tag="bundle"):
+    """The graphs of a bundle folder."""
+
+    folder: str
+
+
+class Single(msgspec.Struct, frozen=True, tag="file"):
+    """One file of any exporter, with how it is fed and read; see `foreign.Foreign`."""
+
+    path: str
+    entry: manifest.Graph
+    presented: manifest.Graph
+    roles: tuple[asking.Role, ...]
+
+
 class Request(msgspec.Struct, frozen=True):
     """What a fresh process is asked."""
 
-    folder: str
+    subject: Bundled | Single
+    pad_id: int
     device: str
     threads: int
     optimise: bool
     jobs: tuple[Job, ...]
+
+    @classmethod
+    def about(
+        cls,
+        subject: Bundled | Single,
+        pad_id: int,
+        device: devices.Device,
+        session: engine.SessionOptions,
+        asked: Mapping[str, runs.Run],
+    ) -> "Request":
+        """Ask one run of each graph, by graph id."""
+        jobs = tuple(Job.from_run(graph_id, run) for graph_id, run in asked.items())
+        return cls(subject, pad_id, str(device), session.threads, session.optimise, jobs)
 
 
 class Tensor(msgspec.Struct, frozen=True):
@@ -104,13 +135,32 @@ def _array(tensor: Tensor) -> np.ndarray:
     return np.frombuffer(bytes.fromhex(tensor.content), np.float32).reshape(tensor.shape)
 
 
-def answer_job(opened: bundle.Bundle, request: Request, job: Job) -> Reply:
+def opener(subject: Bundled | Single) -> Open:
+    """Give what loads a graph of a subject; a bundle is opened once.
+
+    Raises:
+        VelaError: there is no such bundle.
+    """
+    if isinstance(subject, Bundled):
+        opened = bundle.Bundle.open(Path(subject.folder))
+
+        def open_graph(graph_id: str, device: devices.Device, options: engine.SessionOptions) -> asking.Session:
+            graph = opened.graph(graph_id)
+            return engine.Session.open(opened.path(graph.file), graph, device, options)
+
+        return open_graph
+    from vela.verify import foreign, foreign_session  # they read ONNX files: a second more that bundles need not pay
+
+    interface = foreign.Foreign(Path(subject.path), subject.entry, subject.presented, subject.roles, ())
+    return lambda graph_id, device, options: foreign_session.ForeignSession.open(interface, device, options)
+
+
+def answer_job(open_graph: Open, request: Request, job: Job) -> Reply:
     """Answer one job in this process."""
-    graph = opened.graph(job.graph_id)
     options = engine.SessionOptions(threads=request.threads, optimise=request.optimise)
     try:
-        session = engine.Session.open(opened.path(graph.file), graph, devices.Device.parse(request.device), options)
-        found = engine_checks.answer(session, job.to_run(), opened.manifest.tokenizer.pad_id)
+        session = open_graph(job.graph_id, devices.Device.parse(request.device), options)
+        found = engine_checks.answer(session, job.to_run(), request.pad_id)
     except errors.VelaError as cause:
         return Reply(job.graph_id, {}, str(cause))
     outputs = {name: Tensor(value.shape, value.astype(np.float32).tobytes().hex()) for name, value in found.items()}
@@ -120,9 +170,9 @@ def answer_job(opened: bundle.Bundle, request: Request, job: Job) -> Reply:
 def main() -> None:
     """Answer the request on stdin."""
     request = msgspec.json.decode(sys.stdin.buffer.read(), type=Request)
-    opened = bundle.Bundle.open(Path(request.folder))
+    open_graph = opener(request.subject)
     for job in request.jobs:
-        sys.stdout.buffer.write(msgspec.json.encode(answer_job(opened, request, job)) + b"\n")
+        sys.stdout.buffer.write(msgspec.json.encode(answer_job(open_graph, request, job)) + b"\n")
         sys.stdout.buffer.flush()
 
 

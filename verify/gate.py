@@ -194,13 +194,9 @@ def _ask_fresh(
         return {}
     options = subject.options
     asked = {part.graph.id: engine_checks.Chosen.from_plan(part.graph, part.kept).nearest[0] for part in waiting}
-    request = fresh_process.Request(
-        str(subject.opened.folder),
-        str(options.device),
-        options.session.threads,
-        options.session.optimise,
-        tuple(fresh_process.Job.from_run(graph_id, run) for graph_id, run in asked.items()),
-    )
+    subject_of = fresh_process.Bundled(str(subject.opened.folder))
+    pad_id = subject.opened.manifest.tokenizer.pad_id
+    request = fresh_process.Request.about(subject_of, pad_id, options.device, options.session, asked)
     with gauge.forward():
         answers = fresh_process.ask_fresh(request, asked, prepared.processes)
     gauge.did("fresh processes", sum(prepared.seconds_of_fresh(part.graph, part.kept) for part in waiting))

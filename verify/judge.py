@@ -186,8 +186,10 @@ def percentile(values: Sequence[compare.Values], rank: float) -> float:
 
 
 def worst_inputs(differences: Sequence[compare.Difference]) -> tuple[record.WorstInput, ...]:
-    """Give the inputs that are furthest apart, worst first."""
+    """Give the inputs that are furthest apart, worst first, each once: by the run in which it is furthest apart."""
     ordered = sorted(differences, key=lambda found: (found.agrees, -float(np.max(found.logit))))
+    worst = {found.case.id: found for found in reversed(ordered)}
+    ordered = [found for found in ordered if worst[found.case.id] is found]
     return tuple(
         record.WorstInput(
             case_id=found.case.id,

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from vela.graphs import contract, manifest
-from vela.verify import cases, foreign, foreign_runs, foreign_session, ground, runs
+from vela.verify import asked, cases, foreign, foreign_runs, foreign_session, ground, runs
 
 NAMES = ("input_ids", "attention_mask", "token_type_ids", "position_ids")
 IDS = np.array([[5, 6, 7], [8, 9, 0]], np.int64)
@@ -32,9 +32,7 @@ class Inner:
         return self._outputs
 
 
-def session(
-    output: np.ndarray, role: foreign.Role, dtype: str = "int64"
-) -> tuple[foreign_session.ForeignSession, Inner]:
+def session(output: np.ndarray, role: asked.Role, dtype: str = "int64") -> tuple[foreign_session.ForeignSession, Inner]:
     inner = Inner({"out": output})
     inputs = tuple(contract.TensorSpec(name, dtype, ("batch", "sequence")) for name in NAMES)
     own = entry(inputs, (contract.TensorSpec("out", output.dtype.name, ("batch", "sequence", 4)[: output.ndim]),))

@@ -12,6 +12,7 @@ from vela.serve.device import CPU
 from vela.verify import cases, engine_checks, fresh_process, runs
 
 SAMPLE, GRAPH = "tiny-intent", "model"
+PAD_ID = 0
 
 
 def case(*ids: int) -> cases.Case:
@@ -24,7 +25,8 @@ def asked() -> runs.Run:
 
 
 def request_for(folder: Path, run: runs.Run) -> fresh_process.Request:
-    return fresh_process.Request(str(folder), "cpu", 1, True, (fresh_process.Job.from_run(GRAPH, run),))
+    subject = fresh_process.Bundled(str(folder))
+    return fresh_process.Request.about(subject, PAD_ID, CPU, engine.SessionOptions(threads=1), {GRAPH: run})
 
 
 def test_a_job_becomes_the_same_rows_again(asked) -> None:

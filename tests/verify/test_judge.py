@@ -156,3 +156,11 @@ def test_the_worst_input_comes_first():
     found = judge.worst_inputs([difference(logit=1.0, tokens=3), difference(logit=2.0, tokens=4)])
 
     assert [worst.case_id for worst in found] == ["c4", "c3"]
+
+
+def test_an_input_that_is_far_apart_in_several_runs_is_listed_once():
+    runs = [difference(logit=1.0, tokens=3), difference(logit=2.0, tokens=3), difference(logit=0.5, tokens=4)]
+
+    found = judge.worst_inputs(runs)
+
+    assert [(worst.case_id, worst.max_abs_logit) for worst in found] == [("c3", 2.0), ("c4", 0.5)]

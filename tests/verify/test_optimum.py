@@ -57,3 +57,5 @@ def test_the_same_export_done_right_passes(files):
     assert found.verdict == "passed"
     assert found.compared == found.planned > 100
     assert max(run.max_abs_logit for run in found.runs) < 2e-5
+    details = {check.name: check.detail for check in found.checks}
+    assert details["engine.processes"] == "3 fresh processes: equal bit for bit"
