@@ -56,6 +56,10 @@ class NotVerified(BundleError):
     """A graph has no passing verdict for what it is asked to do."""
 
 
+class SigningError(VelaError):
+    """A key cannot be used, or what signs is not installed."""
+
+
 class StoreError(VelaError):
     """A store cannot be read or written."""
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from vela.graphs import attestation, errors, store
 from vela.graphs import bundle as bundles
-from vela.graphs import errors, store
 from vela.serve import device as devices
 from vela.serve import engine
 from vela.serve.lane import Lane
@@ -60,12 +60,14 @@ class Plan:
         device: Where all of them run.
         demand: What must be proven of each graph.
         session_options: Threads and optimisation.
+        public_key: Whose signature every bundle must carry; None asks for none.
     """
 
     sources: tuple[Source, ...]
     device: devices.Device = devices.CPU
     demand: Demand = "this_engine"
     session_options: engine.SessionOptions | None = None
+    public_key: Path | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +124,8 @@ class Registry:
         self._put(Entry(source.name, "loading"))
         opened = source.open()
         self._put(Entry(source.name, "loading", "", opened))
+        if self.plan.public_key is not None:
+            attestation.require_signed(opened, self.plan.public_key)
         model = ServedModel.open(
             opened, self.plan.device, demand=self.plan.demand, session_options=self.plan.session_options
         )

@@ -118,7 +118,7 @@ def answer_runs(
             problem = problem or str(cause)
         gauge.did(asked.graph.id, seconds(run))
     finite = engine_checks.check("outputs.finite", problem, started, f"{len(differences)} answers, all numbers finite")
-    judged = engine_checks.Judged(session, asked.open, kept, asked.pad_id)
+    judged = engine_checks.Judged(session, asked.open, kept, asked.pad_id, gauge.forward)
     checks = (placed, finite, *_check_engine(judged, chosen, expected, bars.repeat_bound(asked.device.kind)))
     decided = order.place_in_order(differences) if asked.head.kind == "rerank" else tuple(differences)
     return Answered(checks, decided, session.facts)

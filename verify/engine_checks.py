@@ -7,6 +7,7 @@ it shows a wrong fusion; one that differs between processes was verified in a pr
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Self
 
@@ -77,16 +78,19 @@ class Judged:
         reopen: Loads its graph with other options.
         answers: Of the chosen runs.
         pad_id: What rows are padded with.
+        forward: Counts the time of a forward.
     """
 
     session: asked.Session
     reopen: Callable[[engine.SessionOptions], asked.Session]
     answers: Answers
     pad_id: int
+    forward: Callable[[], AbstractContextManager[None]]
 
     def answer(self, run: runs.Run, session: asked.Session | None = None) -> Answer:
         """Make a run again."""
-        return answer(session or self.session, run, self.pad_id)
+        with self.forward():
+            return answer(session or self.session, run, self.pad_id)
 
 
 def answer(session: asked.Session, run: runs.Run, pad_id: int) -> Answer:

@@ -19,6 +19,12 @@ import click
 @click.option("--uds", type=click.Path(path_type=Path), help="Listen on this Unix socket instead.")
 @click.option("--threads", type=click.IntRange(1), help="Threads of a forward; all cores of this process by default.")
 @click.option("--accept-unverified-engine", is_flag=True, help="Serve graphs that were proven on the CPU only.")
+@click.option(
+    "--require-signed",
+    "public_key",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Serve only bundles that this ed25519 public key (PEM) signed.",
+)
 @click.option("--check", is_flag=True, help="Load everything, run each graph once, and stop.")
 def command(
     *,
@@ -30,6 +36,7 @@ def command(
     uds: Path | None,
     threads: int | None,
     accept_unverified_engine: bool,
+    public_key: Path | None,
     check: bool,
 ) -> None:
     """Serve the proven models of a store over HTTP."""
@@ -46,6 +53,7 @@ def command(
         Device.parse(device),
         "any_engine" if accept_unverified_engine else "this_engine",
         engine.SessionOptions(threads=threads) if threads else None,
+        public_key,
     )
 
     def announce(line: str) -> None:

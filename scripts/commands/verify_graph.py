@@ -9,6 +9,7 @@ import click
 from vela.graphs import contract
 
 if TYPE_CHECKING:
+    from vela.graphs import bundle as bundles
     from vela.graphs import record
     from vela.verify.report import reading
 
@@ -44,6 +45,12 @@ COLOURS = {"passed": "green", "failed": "red", "not_compared": "yellow"}
     "--html", type=FILE, help="Where the HTML report goes; BUNDLE/verification/report.html, and for a file none."
 )
 @click.option("--no-html", is_flag=True, help="Write no HTML report.")
+@click.option("--junit", type=FILE, help="Write the checks as JUnit XML, for whatever shows a build's tests.")
+@click.option(
+    "--sign-key",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Sign the statement that a bundle gets when all its graphs passed, with this ed25519 key (PEM).",
+)
 def command(
     subject: Path,
     checkpoint: Path | None,
@@ -62,6 +69,8 @@ def command(
     as_json: bool,
     html: Path | None,
     no_html: bool,
+    junit: Path | None,
+    sign_key: Path | None,
 ) -> None:
     """Judge every graph of BUNDLE, or a single ONNX file of any exporter, against its checkpoint.
 
@@ -72,13 +81,17 @@ def command(
     from vela.graphs import bundle as bundles
     from vela.serve import engine
     from vela.serve.device import Device
+    from vela.verify import junit as junits
     from vela.verify import rejudge as rejudging
     from vela.verify import verdict
     from vela.verify.options import GateOptions
     from vela.verify.report import reading
 
     is_file = subject.is_file() or (subject.suffix == ".onnx" and not subject.is_dir())
-    _refuse_of_other_kind({"--graph": graphs, "--fresh": fresh, "--rejudge": rejudge}, {"--out": out}, is_file=is_file)
+    of_bundles = {"--graph": graphs, "--fresh": fresh, "--rejudge": rejudge, "--sign-key": sign_key}
+    _refuse_of_other_kind(of_bundles, {"--out": out}, is_file=is_file)
+    if rejudge and sign_key is not None:
+        raise click.UsageError("--rejudge writes nothing, so there is nothing to sign")
     if no_html and html is not None:
         raise click.UsageError("--html and --no-html contradict each other")
     options = GateOptions(
@@ -103,6 +116,10 @@ def command(
         _write_report(html, reading.Collected(subject.name, tuple(records)))
     elif not rejudge and not is_file and not no_html:
         _write_report(html or subject / REPORT, reading.Collected.from_bundle(subject))
+    if junit is not None:
+        junits.write(junit, subject.name, records)
+    if not rejudge and not is_file:
+        _attest(bundles.Bundle.open(subject), sign_key)
     verdict.require_passed(records)
 
 
@@ -119,6 +136,18 @@ def _print(name: str, records: "Sequence[record.Record]", *, as_json: bool) -> N
 
 def _say(message: str) -> None:
     click.echo(message, err=True)
+
+
+def _attest(opened: "bundles.Bundle", sign_key: Path | None) -> None:
+    """State that a bundle passed, as far as it can be published; take back what was stated before where it cannot."""
+    from vela.graphs import attestation, errors
+
+    try:
+        target = attestation.write(opened, sign_key)
+    except errors.NotVerified:
+        attestation.remove(opened)
+    else:
+        click.echo(f"statement: {target}{' (signed)' if sign_key else ''}", err=True)
 
 
 def _refuse_of_other_kind(of_bundles: Mapping[str, object], of_files: Mapping[str, object], *, is_file: bool) -> None:

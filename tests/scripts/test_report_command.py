@@ -1,5 +1,10 @@
 """`vela verify-graph` writes a report beside the records, and `vela report` renders it again."""
 
+from xml.etree import ElementTree
+
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ed25519
+
 from vela.graphs import contract
 
 SAMPLE = "tiny-intent"
@@ -101,3 +106,43 @@ def test_a_place_that_cannot_be_written_to_is_an_error_of_one_line(bundles, vela
     assert status == 1
     assert "Name another file with --html" in err
     assert len(err.splitlines()) == 1
+
+
+def test_a_bundle_that_passed_gets_a_signed_statement_and_a_junit_file(copied, vela, checkpoints, tmp_path):
+    bundle, store = copied[SAMPLE], tmp_path / "store"
+    private = ed25519.Ed25519PrivateKey.generate()
+    pem = serialization.Encoding.PEM
+    (tmp_path / "key.pem").write_bytes(
+        private.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    )
+    public = private.public_key().public_bytes(pem, serialization.PublicFormat.SubjectPublicKeyInfo)
+    (tmp_path / "key.pub").write_bytes(public)
+
+    judged, _, err = vela(
+        *("verify-graph", str(bundle), "--checkpoint", str(checkpoints[SAMPLE]), *SHORT),
+        *("--junit", str(tmp_path / "gate.xml"), "--sign-key", str(tmp_path / "key.pem")),
+    )
+    published, _, _ = vela("publish", str(bundle), "--store", str(store), "--require-signed", str(tmp_path / "key.pub"))
+    served, _, _ = vela("serve", "--store", str(store), "--check", "--require-signed", str(tmp_path / "key.pub"))
+
+    assert (judged, published, served) == (0, 0, 0)
+    assert f"statement: {bundle / contract.ATTESTATION_FILE} (signed)" in err
+    suite = ElementTree.parse(tmp_path / "gate.xml").getroot()[0]
+    assert (suite.get("failures"), suite.get("errors")) == ("0", "0")
+    assert "weights.identity" in [case.get("name") for case in suite]
+
+
+def test_a_statement_is_taken_back_where_a_graph_has_no_pass_any_more(copied, vela, checkpoints):
+    bundle = copied[SAMPLE]
+    arguments = ("verify-graph", str(bundle), "--checkpoint", str(checkpoints[SAMPLE]), *SHORT)
+    vela(*arguments)
+    assert (bundle / contract.ATTESTATION_FILE).exists()
+    path = bundle / "portable-b1-s64.onnx"
+    content = path.read_bytes()
+    path.unlink()
+    path.write_bytes(content + b"\0")
+
+    status, _, _ = vela(*arguments, "--fail-fast")
+
+    assert status == 1
+    assert not (bundle / contract.ATTESTATION_FILE).exists()
