@@ -3,6 +3,7 @@
 Equal to the bit on the CPU, within a stated bound on a GPU, never a number and nan.
 """
 
+import contextlib
 import dataclasses
 import math
 from types import SimpleNamespace
@@ -11,7 +12,7 @@ import numpy as np
 import pytest
 
 from vela.graphs import contract
-from vela.verify import bars, cases, engine_checks, runs
+from vela.verify import bars, cases, engine_checks, meter, runs
 
 CASE = cases.Case("p1", (2, 7, 1), "a", 0, ())
 LONG = cases.Case("p2", (2, 7, 8, 9, 1), "b", 0, ())
@@ -51,7 +52,8 @@ class Session:
 
 def judged(first: float, second: float) -> engine_checks.Judged:
     """A session that answered `first`, answers `second` now, and so does one without rewrites."""
-    return engine_checks.Judged(Session(second), lambda options: Session(second), {RUN: answer(first)}, 0)
+    session = Session(second)
+    return engine_checks.Judged(session, lambda options: session, {RUN: answer(first)}, 0, contextlib.nullcontext)
 
 
 def verdict(second: float, device_kind: str) -> str:
@@ -61,6 +63,15 @@ def verdict(second: float, device_kind: str) -> str:
 @pytest.mark.parametrize(("second", "device_kind", "expected"), OUTCOMES)
 def test_a_graph_that_differs_from_itself_fails(second: float, device_kind: str, expected: str) -> None:
     assert verdict(second, device_kind) == expected
+
+
+def test_runs_that_are_made_again_count_as_forwards() -> None:
+    gauge = meter.Meter(print, 0.0)
+    counted = dataclasses.replace(judged(1.0, 1.0), forward=gauge.forward)
+
+    engine_checks.check_repeats(counted, [RUN, RUN], 0.0)
+
+    assert gauge.forward_s > 0.0
 
 
 def test_two_answers_of_nan_are_left_to_the_check_of_finite_outputs() -> None:
