@@ -33,6 +33,11 @@ def sign(payload: bytes, payload_type: str, key: Path) -> bytes:
     return json.dumps(envelope.to_dict(), sort_keys=True).encode()
 
 
+def require_usable(key: Path) -> None:
+    """Refuse a key that cannot sign, before the hour whose result it is to sign; SigningError names it."""
+    sign(b"", "text/plain", key)
+
+
 def verify(content: bytes, payload_type: str, public_key: Path, where: str) -> bytes:
     """Check an envelope's signature and give what was signed.
 

@@ -38,7 +38,8 @@ def to_junit(name: str, records: Sequence[record.Record]) -> str:
 
 
 def write(target: Path, name: str, records: Sequence[record.Record]) -> None:
-    """Write the document; a reader never sees a part of it."""
+    """Write the document, its folder too where that is missing; a reader never sees a part of it."""
+    target.parent.mkdir(parents=True, exist_ok=True)
     staging = target.with_suffix(".partial")
     staging.write_text(to_junit(name, records), encoding="utf-8")
     staging.replace(target)

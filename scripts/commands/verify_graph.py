@@ -79,6 +79,7 @@ def command(
     """
     from vela.export import verification
     from vela.graphs import bundle as bundles
+    from vela.graphs import signing
     from vela.serve import engine
     from vela.serve.device import Device
     from vela.verify import junit as junits
@@ -92,6 +93,8 @@ def command(
     _refuse_of_other_kind(of_bundles, {"--out": out}, is_file=is_file)
     if rejudge and sign_key is not None:
         raise click.UsageError("--rejudge writes nothing, so there is nothing to sign")
+    if sign_key is not None:
+        signing.require_usable(sign_key)
     if no_html and html is not None:
         raise click.UsageError("--html and --no-html contradict each other")
     options = GateOptions(
@@ -144,8 +147,10 @@ def _attest(opened: "bundles.Bundle", sign_key: Path | None) -> None:
 
     try:
         target = attestation.write(opened, sign_key)
-    except errors.NotVerified:
+    except errors.BundleError as cause:
         attestation.remove(opened)
+        if sign_key is not None:
+            click.echo(f"no statement, so nothing was signed: {cause}", err=True)
     else:
         click.echo(f"statement: {target}{' (signed)' if sign_key else ''}", err=True)
 

@@ -146,3 +146,16 @@ def test_a_statement_is_taken_back_where_a_graph_has_no_pass_any_more(copied, ve
 
     assert status == 1
     assert not (bundle / contract.ATTESTATION_FILE).exists()
+
+
+def test_a_key_that_cannot_sign_is_refused_before_anything_is_judged(copied, vela, checkpoints, tmp_path):
+    bundle, key = copied[SAMPLE], tmp_path / "key.pem"
+    key.write_bytes(b"no key")
+
+    status, _, err = vela(
+        *("verify-graph", str(bundle), "--checkpoint", str(checkpoints[SAMPLE]), "--sign-key", str(key), *SHORT)
+    )
+
+    assert status == 1
+    assert "key.pem" in err
+    assert "static checks" not in err

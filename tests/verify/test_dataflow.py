@@ -81,6 +81,11 @@ def test_ids_that_are_looked_up_in_and_not_by_are_seen(parse):
     assert "(Gather), no lookup" in refused(parse(body), None)
 
 
+@pytest.mark.parametrize("body", ["rows = Constant <value = float[1,2] {1, 2}> () logits = Identity (rows)"])
+def test_ids_that_nothing_reads_are_no_pass(parse, body):
+    assert refused(parse(body), None) == "no table that input_ids look up"
+
+
 def test_lengths_may_be_read(parse):
     body = f"{MEAN} size = Shape (input_ids) number = Cast <to = 1> (size) logits = Div (mean, number)"
 

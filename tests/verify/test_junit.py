@@ -58,7 +58,8 @@ def test_what_xml_cannot_hold_is_replaced():
 
 
 def test_the_file_is_there_whole_or_not(tmp_path):
-    junit.write(tmp_path / "out.xml", "bundle", [made(record.Check("a", "passed", "", 0.0))])
+    folder = tmp_path / "made"
+    junit.write(folder / "out.xml", "bundle", [made(record.Check("a", "passed", "", 0.0))])
 
-    assert [path.name for path in tmp_path.iterdir()] == ["out.xml"]
-    assert ElementTree.parse(tmp_path / "out.xml").getroot().get("tests") == "1"
+    assert [path.name for path in folder.iterdir()] == ["out.xml"]
+    assert ElementTree.parse(folder / "out.xml").getroot().get("tests") == "1"

@@ -91,9 +91,11 @@ def check_dataflow(graph: graph_file.GraphFile, mask_use: MaskUse | None) -> str
     flow = _Flow.of(graph.model)
     inputs = {str(value.name): value for value in graph.model.graph.inputs}
     ids, mask = inputs.get(IDS), inputs.get(MASK)
-    found, detail = [], f"{IDS} only look up tables"
-    if ids is not None:
-        found += [f"{IDS} reach node {node.name!r} ({node.op_type}), no lookup" for node in _readers(flow, ids)]
+    lookups, readers = _uses_of_ids(flow, ids) if ids is not None else ([], [])
+    found = [f"{IDS} reach node {node.name!r} ({node.op_type}), no lookup" for node in readers]
+    if not lookups:
+        found.append(f"no table that {IDS} look up")
+    detail = f"{IDS} only look up tables ({len(lookups)})"
     if mask_use is not None and ids is not None and mask is not None:
         detail += f", {MASK} is read by {_READERS[mask_use]}"
         states = flow.reached(ids, lambda node, place: True) if mask_use == "mean" else set()
@@ -108,16 +110,17 @@ def check_dataflow(graph: graph_file.GraphFile, mask_use: MaskUse | None) -> str
     return detail
 
 
-def _readers(flow: _Flow, ids: ir.Value) -> list[ir.Node]:
-    """Give the nodes that read ids as anything but the place to look up."""
-    same = flow.reached(ids, lambda node, place: node.op_type in CARRIERS and place == 0)
-    readers = {
-        node: None
-        for value in same
-        for node, place in flow.uses(value)
-        if node.op_type not in SIZES and LOOKUPS.get(node.op_type) != place and (node.op_type not in CARRIERS or place)
-    }
-    return sorted(readers, key=lambda node: str(node.name))
+def _uses_of_ids(flow: _Flow, ids: ir.Value) -> tuple[list[ir.Node], list[ir.Node]]:
+    """Give the nodes that look ids up, and those that read them as anything else."""
+    lookups: dict[ir.Node, None] = {}
+    readers: dict[ir.Node, None] = {}
+    for value in flow.reached(ids, lambda node, place: node.op_type in CARRIERS and place == 0):
+        for node, place in flow.uses(value):
+            if LOOKUPS.get(node.op_type) == place:
+                lookups[node] = None
+            elif node.op_type not in SIZES and (node.op_type not in CARRIERS or place):
+                readers[node] = None
+    return [*lookups], sorted(readers, key=lambda node: str(node.name))
 
 
 def _around_attention(flow: _Flow, mask: ir.Value, states: Collection[ir.Value]) -> list[str]:
