@@ -45,7 +45,23 @@ class PyTorchReference:
         self._model = model
         self._head = head
         self._scorers = scorers
+        self._is_pooled_otherwise = False
+        self._unseen = 0
         self.facts = facts
+
+    @property
+    def model(self) -> PreTrainedModel:
+        """The model that answers; whoever changes it puts it back (export/mutants.py)."""
+        return self._model
+
+    @contextlib.contextmanager
+    def pooled_otherwise(self) -> Iterator[None]:
+        """Pool by the first token where the mean belongs, and the other way round, for heads that pool here."""
+        self._is_pooled_otherwise = True
+        try:
+            yield
+        finally:
+            self._is_pooled_otherwise = False
 
     @classmethod
     def from_checkpoint(cls, source: checkpoint.Checkpoint, dtype: torch.dtype = torch.float32) -> Self:
@@ -68,6 +84,15 @@ class PyTorchReference:
         return cls(
             model.to(dtype).eval(), source.head, facts, {name: value.to(dtype) for name, value in scorers.items()}
         )
+
+    @contextlib.contextmanager
+    def unseen(self, pads: int) -> Iterator[None]:
+        """Take so many tokens at the end of every row for padding: the mask hides them."""
+        self._unseen = pads
+        try:
+            yield
+        finally:
+            self._unseen = 0
 
     def answer(self, rows: Sequence[tuple[int, ...]]) -> list[reference.Answer]:
         """Answer each row of token ids on its own tokens, unpadded.
@@ -104,17 +129,25 @@ class PyTorchReference:
     def _forward(self, input_ids: torch.Tensor) -> dict[str, NDArray[np.float64]]:
         with torch.inference_mode():
             mask = torch.ones_like(input_ids)
+            mask[:, mask.shape[1] - self._unseen :] = 0
             match self._head.decoder:
                 case heads.EmbeddingDecoder(exits=exits):
                     states = self._hidden_states(input_ids, mask)
                     return {
-                        contract.embedding_output(layer): states[layer].double().numpy().mean(axis=1) for layer in exits
+                        contract.embedding_output(layer): self._pooled(states[layer].double(), by_mean=True).numpy()
+                        for layer in exits
                     }
                 case heads.RerankDecoder() as decoder:
                     return self._score(decoder, self._hidden_states(input_ids, mask))
                 case _:
                     logits = self._model(input_ids=input_ids, attention_mask=mask).logits
                     return {contract.LOGITS: logits.double().numpy()}
+
+    def _pooled(self, states: torch.Tensor, *, by_mean: bool) -> torch.Tensor:
+        """Pool (B, T, H) states to (B, H), by the tokens that are seen."""
+        if by_mean == self._is_pooled_otherwise:
+            return states[:, 0]
+        return states[:, : states.shape[1] - self._unseen].mean(dim=1)
 
     def _hidden_states(self, input_ids: torch.Tensor, mask: torch.Tensor) -> Sequence[torch.Tensor]:
         """Give (B, T, H) states: after the embeddings, after each layer, and for the last after the final norm."""
@@ -124,7 +157,7 @@ class PyTorchReference:
         """Score the first token at each exit, after the final norm and cut to each dimension."""
         found = {}
         for layer in decoder.exits:
-            first = states[layer][:, 0, :]
+            first = self._pooled(states[layer], by_mean=False)
             if layer < decoder.exits[-1]:
                 first = self._model.final_norm(first)
             for size in decoder.dimensions:

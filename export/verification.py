@@ -9,7 +9,7 @@ from pathlib import Path
 
 import torch
 
-from vela.export import reference
+from vela.export import mutants, reference
 from vela.graphs import bundle, errors, model_table, record
 from vela.verify import checkpoint, foreign_gate, gate, ground
 from vela.verify.options import GateOptions
@@ -74,11 +74,10 @@ def verify_graph_file(
 
 
 def make_references(source: checkpoint.Checkpoint) -> ground.References:
-    """Load a checkpoint twice: in FP32 to judge against, and in FP64 to know the FP32 noise."""
-    return ground.References(
-        reference.PyTorchReference.from_checkpoint(source),
-        reference.PyTorchReference.from_checkpoint(source, torch.float64),
-    )
+    """Load a checkpoint twice, in FP32 to judge against and in FP64 to know its noise, and make its mutants."""
+    exact = reference.PyTorchReference.from_checkpoint(source)
+    wide = reference.PyTorchReference.from_checkpoint(source, torch.float64)
+    return ground.References(exact, wide, mutants.make_mutants(source, exact))
 
 
 def _pinned_reference(opened: bundle.Bundle) -> Path:

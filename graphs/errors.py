@@ -96,6 +96,10 @@ class PlacementMismatch(EngineError):
     """Nodes ran on another provider than the one asked for."""
 
 
+class GoldenMismatch(EngineError):
+    """A loaded graph does not give the golden answers of its bundle."""
+
+
 class CompileCacheInvalid(EngineError):
     """A compiled program on disk is not the one for this graph."""
 

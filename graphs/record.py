@@ -9,7 +9,7 @@ from typing import Literal
 
 import msgspec
 
-from vela.graphs import contract, heads
+from vela.graphs import contract, heads, mutation
 
 SCHEMA_VERSION = 2
 RECORD_LIMIT_BYTES = 16 << 20  # untrusted input is bounded; real ones are tens of kilobytes
@@ -209,6 +209,8 @@ class Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         created: UTC, ISO 8601.
         duration_s: Seconds, reference included.
         precision: What the graph's weights were rounded to, as their content shows; unknown where they are others.
+        mutants: Which mutants of the checkpoint its inputs would have shown; None where none were asked.
+        diagnosis: What a graph that failed parity is nearest to.
     """
 
     schema_version: int
@@ -236,6 +238,8 @@ class Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     created: str
     duration_s: float
     precision: contract.WeightPrecision | Literal["unknown"] = "fp32"
+    mutants: mutation.Mutation | None = None
+    diagnosis: mutation.Diagnosis | None = None
 
     def __post_init__(self) -> None:
         if self.verdict == "passed" and self.compared == 0:

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import Literal, Self
 
 from vela.graphs import bundle as bundles
-from vela.graphs import errors, heads, verdicts
-from vela.serve import buckets, engine, policy
+from vela.graphs import errors, golden, heads, verdicts
+from vela.serve import buckets, engine, golden_check, policy
 from vela.serve import device as devices
 from vela.serve.forward import Forward
 from vela.serve.reading import Item, Reading, read_items
@@ -37,6 +37,7 @@ class ServedModel:
         demand: What was proven before loading.
         ladders: For each output that can be asked for, the graphs that give it; the whole model's output is last.
         sessions: Loaded graphs by id.
+        golden_count: Golden answers that they gave; 0 where the bundle has none.
     """
 
     bundle: bundles.Bundle
@@ -46,6 +47,7 @@ class ServedModel:
     demand: Demand
     ladders: Mapping[str, buckets.Ladder]
     sessions: Mapping[str, engine.Session]
+    golden_count: int = 0
 
     @classmethod
     def open(
@@ -66,7 +68,7 @@ class ServedModel:
 
         Raises:
             BundleError: a file, the manifest or the evidence is not as demanded.
-            EngineError: a graph does not load there.
+            EngineError: a graph does not load there, or does not give the golden answers.
         """
         opened.check_files()
         head = opened.manifest.head()
@@ -78,7 +80,9 @@ class ServedModel:
         sessions = {
             graph.id: engine.Session.open(opened.path(graph.file), graph, device, session_options) for graph in graphs
         }
-        return cls(opened, head, tokenizer, device, demand, ladders, sessions)
+        expected = golden.read(opened)
+        count = golden_check.check_golden(expected, sessions, device, tokenizer.facts.pad_id) if expected else 0
+        return cls(opened, head, tokenizer, device, demand, ladders, sessions, count)
 
     @property
     def name(self) -> str:

@@ -17,6 +17,8 @@ from vela.serve.lane import Lane
 from vela.serve.model import Demand, ServedModel
 
 Status = Literal["starting", "loading", "warming", "ready", "degraded", "failed"]
+# `unverified` where a bundle has no golden answers.
+Golden = Literal["pending", "matched", "unverified", "failed"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +82,7 @@ class Entry:
         reason: Why it is not plainly ready; empty otherwise.
         bundle: None until its manifest was read.
         model: None until it answers.
+        golden: Whether its graphs gave the golden answers.
     """
 
     name: str
@@ -87,6 +90,7 @@ class Entry:
     reason: str = ""
     bundle: bundles.Bundle | None = None
     model: ServedModel | None = None
+    golden: Golden = "pending"
 
 
 class Registry:
@@ -117,7 +121,9 @@ class Registry:
             try:
                 self._load(source)
             except errors.VelaError as error:
-                self._put(Entry(source.name, "failed", str(error), self._entries[source.name].bundle))
+                golden: Golden = "failed" if isinstance(error, errors.GoldenMismatch) else "pending"
+                bundle = self._entries[source.name].bundle
+                self._put(Entry(source.name, "failed", str(error), bundle, golden=golden))
         return [entry for entry in self._entries.values() if entry.status == "failed"]
 
     def _load(self, source: Source) -> None:
@@ -132,7 +138,8 @@ class Registry:
         self._put(Entry(source.name, "warming", "", opened))
         model.warm_up()
         reason = "" if model.demand == "this_engine" else "served without a verdict for this engine, as asked"
-        self._put(Entry(source.name, "ready", reason, opened, model))
+        golden: Golden = "matched" if model.golden_count else "unverified"
+        self._put(Entry(source.name, "ready", reason, opened, model, golden))
 
     def _put(self, entry: Entry) -> None:
         self._entries[entry.name] = entry

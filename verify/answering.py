@@ -6,7 +6,7 @@ that is not finite or of another shape ends in a failed check, never in a smalle
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Self
 
 import numpy as np
@@ -56,11 +56,13 @@ class Expected:
         answers: The reference's, by case id.
         noise: Its own FP32 noise, in the units of the output.
         fresh: This graph's answers in fresh processes.
+        watched: Ids of the cases whose answers are kept, to find the cause where the graph fails.
     """
 
     answers: Mapping[str, reference.Answer]
     noise: float
     fresh: Sequence[engine_checks.FreshAnswer] = ()
+    watched: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,11 +73,13 @@ class Answered:
         checks: Engine, finiteness and law checks.
         differences: One for each run that could be compared.
         engine: What ran; None where no session could be opened.
+        watched: Its answers to the watched cases.
     """
 
     checks: tuple[record.Check, ...]
     differences: tuple[compare.Difference, ...]
     engine: record.EngineFacts | None
+    watched: Mapping[runs.Run, engine_checks.Answer] = field(default_factory=dict)
 
     @classmethod
     def nothing(cls, reason: str) -> Self:
@@ -105,12 +109,15 @@ def answer_runs(
     chosen = engine_checks.Chosen.from_plan(asked.graph, planned)
     differences, problem = list[compare.Difference](), ""
     kept: dict[runs.Run, engine_checks.Answer] = {}
+    watched: dict[runs.Run, engine_checks.Answer] = {}
     for run in planned:
         try:
             with gauge.forward():
                 actual = engine_checks.answer(session, run, asked.pad_id)
             if run in chosen.kept:
                 kept[run] = actual
+            if run.case.id in expected.watched:
+                watched[run] = actual
             padding = run.padding_class(asked.graph)
             wanted = expected.answers[run.case.id]
             differences.append(compare.compare_answers(asked.head, run.case, actual, wanted, padding))
@@ -121,7 +128,7 @@ def answer_runs(
     judged = engine_checks.Judged(session, asked.open, kept, asked.pad_id, gauge.forward)
     checks = (placed, finite, *_check_engine(judged, chosen, expected, bars.repeat_bound(asked.device.kind)))
     decided = order.place_in_order(differences) if asked.head.kind == "rerank" else tuple(differences)
-    return Answered(checks, decided, session.facts)
+    return Answered(checks, decided, session.facts, watched)
 
 
 def _check_engine(

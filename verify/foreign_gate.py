@@ -18,6 +18,7 @@ from vela.verify import (
     bars,
     checkpoint,
     engine_checks,
+    explaining,
     foreign,
     foreign_checks,
     foreign_runs,
@@ -70,6 +71,7 @@ def verify_file(
         pad_id = int(source.config["pad_token_id"])
         asked = foreign_runs.Asked(found.interface, source.head, pad_id, options.device, options.session)
         outcome = _answer(asked, source, make_references(), options, progress)
+        outcome = explaining.explain(outcome, source.head, asked.graph, chosen)
     about = recording.About(
         graph_id=foreign.graph_id_of(path),
         graph_sha256=digests.sha256_of_file(path) if path.is_file() else "",
@@ -105,10 +107,12 @@ def _answer(
         needed = plan.say_seconds(part.lowest_s)
         return recording.Outcome.nothing(f"no room in the budget: probes and laws alone take about {needed}", part)
     asking = grounds.Asking(references, prepared.seconds_of_case, journal.Journal(None, is_resumed=False), gauge)
-    ground = asking.lay(planned.cases, prepared.noise_cases)
+    ground = asking.lay(planned.cases, prepared.noise_cases, prepared.pool)
     if foreign_runs.gives_unit_vectors(asked, part.kept):
         ground = foreign_runs.of_unit_length(ground)
-    expected = answering.Expected(ground.answers, ground.noise, _ask_fresh(asked, part, prepared, gauge))
+    expected = answering.Expected(
+        ground.answers, ground.noise, _ask_fresh(asked, part, prepared, gauge), ground.watched
+    )
     seconds = functools.partial(prepared.seconds_of_run, asked.graph)
     answered = answering.answer_runs(asked, part.kept, expected, gauge, seconds)
     gauge.did(f"{asked.graph.id} asked again", prepared.seconds_of_checks(asked.graph, part.kept))

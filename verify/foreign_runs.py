@@ -5,7 +5,7 @@ bundle's graphs are none of that, so it is settled here.
 """
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -13,7 +13,7 @@ import numpy as np
 from vela.graphs import errors, heads, manifest
 from vela.serve import device as devices
 from vela.serve import engine
-from vela.verify import cases, checkpoint, engine_checks, foreign, pace, rows, runs, schedule
+from vela.verify import cases, checkpoint, engine_checks, foreign, mutants, pace, reference, rows, runs, schedule
 from vela.verify import ground as grounds
 from vela.verify.foreign_session import ForeignSession
 from vela.verify.options import GateOptions
@@ -78,9 +78,11 @@ def prepare(
     except errors.VelaError:
         paces[kind] = paces["exact"]  # it fails again, with its reason, when it is judged
     noise_cases = grounds.pick_noise_cases(made, options.max_tokens)
+    planned = {graph.id: (graph, listed)}
     return schedule.Preparation(
-        planned={graph.id: (graph, listed)},
+        planned=planned,
         noise_cases=noise_cases,
+        pool=schedule.choose_pool(planned, half_window, references, paces["exact"], options),
         references=references,
         paces=paces,
         load_s={kind: load_s},
@@ -138,8 +140,20 @@ def gives_unit_vectors(asked: Asked, planned: Sequence[runs.Run]) -> bool:
 def of_unit_length(ground: grounds.Ground) -> grounds.Ground:
     """Normalise the reference's vectors; its noise becomes that of the shortest of them."""
     lengths = [float(np.linalg.norm(vector)) for answer in ground.answers.values() for vector in answer.values()]
-    answers = {
+    answers = _unit_answers(ground.answers)
+    return replace(ground, answers=answers, noise=ground.noise / min(lengths), mutants=_unit_mutants(ground.mutants))
+
+
+def _unit_mutants(found: mutants.Mutants | None) -> mutants.Mutants | None:
+    """Normalise what mutants answered, as the graph does."""
+    if found is None:
+        return None
+    measured = [replace(one, answers=_unit_answers(one.answers)) for one in found.measured]
+    return replace(found, measured=tuple(measured))
+
+
+def _unit_answers(answers: Mapping[str, reference.Answer]) -> dict[str, reference.Answer]:
+    return {
         case_id: {name: vector / np.linalg.norm(vector) for name, vector in answer.items()}
-        for case_id, answer in ground.answers.items()
+        for case_id, answer in answers.items()
     }
-    return replace(ground, answers=answers, noise=ground.noise / min(lengths))

@@ -10,17 +10,19 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from vela.graphs import bundle, digests, manifest, record
+from vela.graphs import bundle, digests, golden, manifest, record
 from vela.serve.runtime import installed_build
 from vela.verify import (
     answering,
     bars,
     checkpoint,
     engine_checks,
+    explaining,
     fresh_process,
     journal,
     meter,
     plan,
+    probes,
     recording,
     rows,
     runs,
@@ -141,7 +143,9 @@ def _judge_all(
     if kept.is_resumed:
         progress(f"resumed: {len(finished)} of {len(parts)} graphs were judged before the interruption")
     asking = grounds.Asking(prepared.references, prepared.seconds_of_case, kept, gauge)
-    ground = asking.lay(planned.cases, prepared.noise_cases) if planned.cases else grounds.Ground.nothing()
+    ground = grounds.Ground.nothing()
+    if planned.cases:
+        ground = asking.lay(planned.cases, prepared.noise_cases, prepared.pool)
     waiting = {part.graph.id: part for part in planned.graphs if part.graph.id not in finished}
     fresh = _ask_fresh(subject, prepared, [part for part in waiting.values() if part.kept], gauge)
     judging = _Judging(subject, ground, gauge, prepared)
@@ -156,8 +160,28 @@ def _judge_all(
         verdict.write_record(subject.opened, found, options.device)
         records.append(found)
     kept.close()
+    _keep_golden(subject, ground, records)
     progress(gauge.summary())
     return records
+
+
+def _keep_golden(subject: _Subject, ground: grounds.Ground, records: Sequence[record.Record]) -> None:
+    """Write golden answers where every graph passed on the CPU; take them back where one failed."""
+    opened = subject.opened
+    if any(found.verdict == "failed" for found in records):
+        golden.remove(opened)
+    is_whole = {found.graph_id for found in records} == {graph.id for graph in opened.manifest.graphs}
+    has_passed = all(found.verdict == "passed" for found in records)
+    if ground.mutants is None or subject.options.device.kind != "cpu" or not (is_whole and has_passed):
+        return
+    facts = {
+        "manifest_sha256": opened.manifest_sha256,
+        "checkpoint_sha256": subject.checkpoint_sha256,
+        "reference": ground.description,
+        "command": "vela verify-graph",
+    }
+    chosen = probes.choose_probes(ground.mutants, ground.answers)
+    golden.write(opened, probes.make_golden(chosen, ground.answers, ground.noise, facts, recording.tool_versions()))
 
 
 def _finished(planned: plan.Plan, kept: journal.Journal, gauge: meter.Meter) -> dict[str, record.Record]:
@@ -213,11 +237,12 @@ def _judge_part(judging: _Judging, part: _Part) -> record.Record:
     subject, ground, gauge, prepared = judging.subject, judging.ground, judging.gauge, judging.prepared
     outcome = recording.Outcome(answering.Answered.nothing(_why_not(part)), ground, part.planned)
     if outcome.kept:
-        expected = answering.Expected(ground.answers, ground.noise, part.fresh)
+        expected = answering.Expected(ground.answers, ground.noise, part.fresh, ground.watched)
         seconds = functools.partial(prepared.seconds_of_run, part.graph)
         answered = answering.answer_runs(subject.ask(part.graph), outcome.kept, expected, gauge, seconds)
         gauge.did(f"{part.graph.id} asked again", prepared.seconds_of_checks(part.graph, outcome.kept))
-        outcome = replace(outcome, answered=answered)
+        bar = bars.choose_bar(subject.options.bar, subject.options.device.kind)
+        outcome = explaining.explain(replace(outcome, answered=answered), subject.source.head, part.graph, bar)
     return _record(subject, part, outcome, started)
 
 

@@ -4,6 +4,7 @@ Answers are kept in the journal as they come, so that an interrupted run asks fo
 """
 
 import functools
+import hashlib
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,10 +12,13 @@ from typing import Self
 
 from vela.serve import tokenization
 from vela.verify import answering, cases, checkpoint, journal, meter, pace, reference, rows, runs
+from vela.verify import mutants as mutating
 
 NOISE_CASES = 24
 ROWS_AT_ONCE = 8  # as many rows of one length as the reference takes in one forward
 KEEP_EVERY_S = 5.0
+KIND_SHOWN = 8  # characters by which the journal tells mutants apart
+Ask = Callable[[Sequence[tuple[int, ...]]], list[reference.Answer]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,10 +28,12 @@ class References:
     Attributes:
         exact: FP32, what graphs are judged against.
         wide: The same in FP64, from which the FP32 noise is measured.
+        mutants: The checkpoint with one mistake each; a reference that is no model has none.
     """
 
     exact: reference.Reference
     wide: reference.Reference
+    mutants: tuple[mutating.Mutant, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,11 +44,18 @@ class Ground:
         answers: The reference's, by case id.
         noise: Its own FP32 noise.
         description: What it is, for the record.
+        mutants: What mutants of it answered; None where there are none.
     """
 
     answers: Mapping[str, reference.Answer]
     noise: float
     description: str
+    mutants: mutating.Mutants | None = None
+
+    @property
+    def watched(self) -> frozenset[str]:
+        """Give the ids of the cases that mutants were asked."""
+        return frozenset(case.id for case in self.mutants.pool.cases) if self.mutants else frozenset()
 
     @classmethod
     def nothing(cls) -> Self:
@@ -79,30 +92,43 @@ class Asking:
     kept: journal.Journal
     gauge: meter.Meter
 
-    def lay(self, made: Sequence[cases.Case], noise_cases: Sequence[cases.Case]) -> Ground:
-        """Ask for everything and measure the noise."""
-        answers = self._answer("exact", self.references.exact, list(dict.fromkeys([*made, *noise_cases])))
-        wide = self._answer("wide", self.references.wide, noise_cases)
+    def lay(self, made: Sequence[cases.Case], noise_cases: Sequence[cases.Case], pool: mutating.Pool) -> Ground:
+        """Ask for everything, measure the noise, and let the mutants answer the pool."""
+        needed = list(dict.fromkeys([*made, *noise_cases, *pool.cases]))
+        answers = self._answer("exact", self.references.exact.answer, needed)
+        wide = self._answer("wide", self.references.wide.answer, noise_cases)
         noise = answering.noise_of([answers[case.id] for case in noise_cases], [wide[case.id] for case in noise_cases])
-        return Ground(answers, noise, self.references.exact.facts.description)
+        measured = self._measure(pool) if self.references.mutants else None
+        return Ground(answers, noise, self.references.exact.facts.description, measured)
 
-    def _answer(self, kind: str, asked: reference.Reference, made: Sequence[cases.Case]) -> dict[str, reference.Answer]:
+    def _measure(self, pool: mutating.Pool) -> mutating.Mutants:
+        measured = []
+        for mutant in self.references.mutants:
+            kind = f"{mutant.facts.cause} {hashlib.sha256(mutant.facts.statement.encode()).hexdigest()[:KIND_SHOWN]}"
+            ask = functools.partial(mutant.answer, pads=pool.pads)
+            answers = {} if mutant.facts.equal_because else self._answer(kind, ask, pool.cases, "a mutant")
+            measured.append(mutating.Measured(mutant.facts, answers))
+        return mutating.Mutants(pool, tuple(measured), self.references.mutants)
+
+    def _answer(
+        self, kind: str, ask: Ask, made: Sequence[cases.Case], who: str = "the reference"
+    ) -> dict[str, reference.Answer]:
         """Answer cases, those of one length together, and keep answers every few seconds."""
         found = self.kept.answers(kind)
         waiting: dict[str, reference.Answer] = {}
-        kept_at, seconds = time.monotonic(), self.seconds[kind]
+        kept_at, seconds = time.monotonic(), self.seconds.get(kind, self.seconds["exact"])
         missing = [case for case in made if journal.key_of_ids(case.ids) not in found]
         self.gauge.skip(sum(map(seconds, made)) - sum(map(seconds, missing)))
         for group in group_by_length(missing):
             with self.gauge.forward():
-                answers = asked.answer([case.ids for case in group])
+                answers = ask([case.ids for case in group])
             new = {journal.key_of_ids(case.ids): answer for case, answer in zip(group, answers, strict=True)}
             found.update(new)
             waiting.update(new)
             if time.monotonic() - kept_at > KEEP_EVERY_S:
                 self.kept.keep_answers(kind, waiting)
                 waiting, kept_at = {}, time.monotonic()
-            self.gauge.did(f"the reference, {kind}, {group[0].tokens} tokens", sum(map(seconds, group)))
+            self.gauge.did(f"{who}, {kind}, {group[0].tokens} tokens", sum(map(seconds, group)))
         self.kept.keep_answers(kind, waiting)
         return {case.id: found[journal.key_of_ids(case.ids)] for case in made}
 

@@ -24,12 +24,14 @@ class Durations:
         of_run: One run of a graph.
         of_graph: What a graph costs apart from its runs: loading, repeats, fresh processes.
         of_noise: The reference in FP64, once.
+        of_mutants: All mutants on their pool, once.
     """
 
     of_case: Callable[[Case], float]
     of_run: Callable[[manifest.Graph, runs.Run], float]
     of_graph: Callable[[manifest.Graph, Sequence[runs.Run]], float]
     of_noise: float
+    of_mutants: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +69,7 @@ class Plan:
         cases: What the reference is asked, each once.
         reference_s: Expected seconds of that.
         noise_s: Expected seconds of the FP64 reference.
+        mutants_s: Expected seconds of all mutants.
         budget_s: What was asked for; None for no limit.
     """
 
@@ -74,12 +77,13 @@ class Plan:
     cases: tuple[Case, ...]
     reference_s: float
     noise_s: float
+    mutants_s: float
     budget_s: float | None
 
     @property
     def seconds(self) -> float:
         """Expected seconds in all."""
-        return self.reference_s + self.noise_s + sum(part.seconds for part in self.graphs)
+        return self.reference_s + self.noise_s + self.mutants_s + sum(part.seconds for part in self.graphs)
 
     def lines(self) -> list[str]:
         """Say the plan for people, longest graphs first."""
@@ -90,7 +94,7 @@ class Plan:
         found = [
             f"plan: {kept} of {whole} runs on {len(self.graphs)} graphs in about {say_seconds(self.seconds)}{budget}: "
             f"reference {say_seconds(self.reference_s)} for {len(self.cases)} cases, its noise "
-            f"{say_seconds(self.noise_s)}"
+            f"{say_seconds(self.noise_s)}, its mutants {say_seconds(self.mutants_s)}"
         ]
         for part in sorted(self.graphs, key=lambda part: -part.seconds):
             room = "" if part.kept else " (no room in the budget: not compared)"
@@ -145,8 +149,8 @@ def make_plan_of_counts(
     kept = {graph_id: listed.all[: counts[graph_id]] for graph_id, (_, listed) in planned.items()}
     parts = tuple(_part(graph, listed, kept[graph_id], durations) for graph_id, (graph, listed) in planned.items())
     cases = tuple({run.case.id: run.case for part in parts for run in part.kept}.values())
-    noise_s = durations.of_noise if cases else 0.0
-    return Plan(parts, cases, sum(map(durations.of_case, cases)), noise_s, budget_s)
+    noise_s, mutants_s = (durations.of_noise, durations.of_mutants) if cases else (0.0, 0.0)
+    return Plan(parts, cases, sum(map(durations.of_case, cases)), noise_s, mutants_s, budget_s)
 
 
 def _plan_share(

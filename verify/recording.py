@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from vela.graphs import contract, heads, record
+from vela.graphs import contract, heads, mutation, record
 from vela.verify import answering, bars, ground, judge, plan, runs, verdict
 
 TOOLS = ("vela-onnx", "numpy", "onnx", "onnx-ir", "tokenizers")
@@ -42,11 +42,15 @@ class Outcome:
         answered: Its answers compared, and what was seen of its engine.
         ground: What they were compared with.
         planned: What was to be run; None where static checks ended it.
+        mutants: Which mutants its inputs would have shown; None where none were asked.
+        diagnosis: What a graph that failed is nearest to.
     """
 
     answered: answering.Answered
     ground: ground.Ground
     planned: plan.GraphPlan | None = None
+    mutants: mutation.Mutation | None = None
+    diagnosis: mutation.Diagnosis | None = None
 
     @classmethod
     def nothing(cls, reason: str, planned: plan.GraphPlan | None = None) -> "Outcome":
@@ -93,7 +97,7 @@ def make_record(
     return record.Record(
         schema_version=record.SCHEMA_VERSION,
         verdict=verdict.decide_verdict(checks, results[0]),
-        cause=verdict.name_cause(checks),
+        cause=verdict.name_cause(checks, outcome.diagnosis),
         graph_id=about.graph_id,
         graph_sha256=about.graph_sha256,
         manifest_sha256=about.manifest_sha256,
@@ -116,6 +120,8 @@ def make_record(
         created=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         duration_s=round(duration_s, 3),
         precision=about.precision or "unknown",
+        mutants=outcome.mutants,
+        diagnosis=outcome.diagnosis,
     )
 
 

@@ -11,12 +11,13 @@ from typing import Self
 
 from vela.graphs import bundle, errors, manifest
 from vela.serve import engine
-from vela.verify import cases, checkpoint, engine_checks, pace, plan, rows, runs
+from vela.verify import cases, checkpoint, engine_checks, mutants, pace, plan, rows, runs
 from vela.verify import ground as grounds
 from vela.verify.options import GateOptions
 
 FRESH_PROCESSES = 3
 PROCESS_START_S = 0.7  # until a fresh process has imported ONNX Runtime
+MUTANTS_SHARE = 0.2  # of a budget; their pool shrinks to it
 WIDE_TIMED_TOKENS = 512  # FP64 takes twice as long, and its pace is known from short rows
 
 
@@ -27,6 +28,7 @@ class Preparation:
     Attributes:
         planned: Graph and all its runs, by graph id.
         noise_cases: What the FP64 reference is asked.
+        pool: What mutants are asked.
         references: The reference.
         paces: By `exact` and `wide` of the reference, and by `kind_of` a graph.
         load_s: Seconds that a session takes to load, by `kind_of` a graph.
@@ -37,6 +39,7 @@ class Preparation:
 
     planned: Mapping[str, tuple[manifest.Graph, runs.Planned]]
     noise_cases: Sequence[cases.Case]
+    pool: mutants.Pool
     references: grounds.References
     paces: Mapping[str, pace.Pace]
     load_s: Mapping[str, float]
@@ -71,7 +74,8 @@ class Preparation:
             # a graph that does not load fails later, with its reason; till then it costs what the reference costs
             paces[kind], load_s[kind] = timed or (paces["exact"], 0.0)
         together = grounds.time_together(references, made)
-        return cls(planned, noise_cases, references, paces, load_s, together, options, FRESH_PROCESSES)
+        pool = choose_pool(planned, source.architecture.half_window, references, paces["exact"], options)
+        return cls(planned, noise_cases, pool, references, paces, load_s, together, options, FRESH_PROCESSES)
 
     def make_plan(self, kept: Mapping[str, int] | None = None) -> plan.Plan:
         """Make the plan, or make again the one whose counts of kept runs an interrupted run left."""
@@ -88,7 +92,8 @@ class Preparation:
         """Give the expected seconds of everything."""
         seconds = self.seconds_of_case
         noise_s = sum(map(seconds["wide"], self.noise_cases))
-        return plan.Durations(seconds["exact"], self.seconds_of_run, self._of_graph, noise_s)
+        mutants_s = mutants.seconds_of(self.references.mutants, self.pool, seconds["exact"])
+        return plan.Durations(seconds["exact"], self.seconds_of_run, self._of_graph, noise_s, mutants_s)
 
     @property
     def seconds_of_case(self) -> Mapping[str, Callable[[cases.Case], float]]:
@@ -117,6 +122,24 @@ class Preparation:
         chosen = engine_checks.Chosen.from_plan(graph, kept)
         again = sum(self.seconds_of_run(graph, run) for run in (*chosen.repeated, *chosen.nearest))
         return again + 2 * self.load_s[kind_of(graph)]
+
+
+def choose_pool(
+    planned: Mapping[str, tuple[manifest.Graph, runs.Planned]],
+    half_window: int,
+    references: grounds.References,
+    exact: pace.Pace,
+    options: GateOptions,
+) -> mutants.Pool:
+    """Choose what mutants are asked: inputs that graphs are asked in any case, as many as the budget has room for."""
+    listed = [runs_of for _, runs_of in planned.values()]
+    count = mutants.POOL_CASES
+    while True:
+        pool = mutants.choose_pool(listed, half_window, count)
+        seconds = mutants.seconds_of(references.mutants, pool, lambda case: exact.seconds(case.tokens))
+        if options.budget_s is None or seconds <= MUTANTS_SHARE * options.budget_s or count == mutants.FEWEST_CASES:
+            return pool
+        count = max(mutants.FEWEST_CASES, count * 2 // 3)
 
 
 def kind_of(graph: manifest.Graph) -> str:

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from vela.graphs import bundle, digests, errors, record
+from vela.graphs import bundle, digests, errors, mutation, record
 from vela.serve import device as devices
 from vela.verify import bars
 
@@ -38,12 +38,24 @@ def decide_verdict(checks: Sequence[record.Check], deciding: record.BarResult) -
     return "passed"
 
 
-def name_cause(checks: Sequence[record.Check]) -> str:
-    """Name the most telling check that did not pass: what differs before that something differs."""
+def name_cause(checks: Sequence[record.Check], diagnosis: mutation.Diagnosis | None = None) -> str:
+    """Name the most telling check that did not pass: what differs before that something differs.
+
+    Args:
+        checks: All of them.
+        diagnosis: What a graph that failed parity is nearest to.
+    """
     open_checks = [check for check in checks if check.status != "passed"]
     telling = {name: position for position, name in enumerate(TELLING)}
     first = min(open_checks, key=lambda check: telling.get(check.name, len(telling)), default=None)
-    return "" if first is None else f"{first.name}: {first.detail}"
+    if first is None:
+        return ""
+    said = f"{first.name}: {first.detail}"
+    if diagnosis is None:
+        return said
+    # a static check names what it saw; of numbers that differ, what they are nearest to tells more than how far apart
+    is_parity = first.name.startswith(PARITY)
+    return f"{diagnosis.statement} ({said})" if is_parity else f"{said}; {diagnosis.statement}"
 
 
 def digest_now(opened: bundle.Bundle, file: str) -> str:

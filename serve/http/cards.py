@@ -8,7 +8,7 @@ from vela.graphs import bundle as bundles
 from vela.graphs import contract, heads
 from vela.serve import device as devices
 from vela.serve.http import schema
-from vela.serve.registry import Entry, Registry, Status
+from vela.serve.registry import Entry, Golden, Registry, Status
 from vela.serve.runtime import installed_build
 
 API_VERSION = "2.3.0"  # of the router's model runtime, whose client reads the major version. Source: its openapi.yaml
@@ -82,7 +82,7 @@ class ModelCard(msgspec.Struct, frozen=True, omit_defaults=True):
     ready: bool
     status: Status
     reason: str
-    golden: Literal["pending", "matched", "unverified", "failed"]
+    golden: Golden
     embedding: ExitsCard | None = None
     rerank: ExitsCard | None = None
 
@@ -129,7 +129,7 @@ def _card(entry: Entry, registry: Registry) -> ModelCard:
         ready=entry.status == "ready" and death is None,
         status="failed" if death else entry.status,
         reason=registry.problems().get(entry.name, entry.reason),
-        golden="pending" if entry.model is None else "unverified",
+        golden=entry.golden,
         embedding=exits if head and head.kind == "embedding" else None,
         rerank=exits if head and head.kind == "rerank" else None,
     )

@@ -65,6 +65,22 @@ class _Remembering:
         return [self._answers[row] for row in rows]
 
 
+class _RememberingMutant:
+    """A mutant that is asked for each row, with so many pads behind it, once."""
+
+    def __init__(self, inner: Any) -> None:
+        self._inner = inner
+        self._answers: dict[tuple[tuple[int, ...], int], Any] = {}
+        self.facts = inner.facts
+
+    def answer(self, rows: Sequence[tuple[int, ...]], *, pads: int = 0) -> list[Any]:
+        fresh = [row for row in dict.fromkeys(rows) if (row, pads) not in self._answers]
+        if fresh:
+            found = self._inner.answer(fresh, pads=pads)
+            self._answers |= {(row, pads): answer for row, answer in zip(fresh, found, strict=True)}
+        return [self._answers[row, pads] for row in rows]
+
+
 @dataclass(slots=True)
 class Judge:
     """Judges bundles, remembering the reference of each checkpoint.
@@ -121,7 +137,11 @@ class Judge:
             key = str(sorted(source.listing().items()))
             if key not in self.references:
                 found = load(source)
-                self.references[key] = ground.References(_Remembering(found.exact), _Remembering(found.wide))
+                self.references[key] = ground.References(
+                    _Remembering(found.exact),
+                    _Remembering(found.wide),
+                    tuple(map(_RememberingMutant, found.mutants)),
+                )
             return self.references[key]
 
         with mock.patch.object(verification, "make_references", recall):

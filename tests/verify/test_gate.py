@@ -152,7 +152,7 @@ def test_a_budget_leaves_probes_and_laws_and_still_passes(copied, passed, run, m
     real = plan.make_plan
 
     def tight(planned, durations, budget_s) -> plan.Plan:
-        return real(planned, durations, 0.8 * real(planned, durations, None).seconds)
+        return real(planned, durations, 0.93 * real(planned, durations, None).seconds)
 
     monkeypatch.setattr(plan, "make_plan", tight)
 

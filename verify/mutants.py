@@ -1,0 +1,195 @@
+"""Mutants, as the gate sees them: the checkpoint with one mistake, asked like the checkpoint itself.
+
+`export/mutants.py` makes them with PyTorch from the checkpoint's own config. Here they are measured: on a pool of
+inputs, how far each answers from the checkpoint; and for a graph, which of them its own inputs would have shown.
+Source: reference measurements of injected defects: eight chosen inputs show what hundreds of short ones do not.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from vela.graphs import heads, manifest, mutation
+from vela.verify import bars, cases, compare, judge, reference, runs
+
+POOL_TOKENS = 512  # four windows of the family; a longer input shows no mutant that these do not
+POOL_CASES = 32
+FEWEST_CASES = 8  # a smaller pool says nothing of a score
+# Below this multiple of the reference's own noise a mutant cannot be told from the checkpoint by any answer.
+NOISE_FACTOR = 3.0
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What a mutant is.
+
+    Attributes:
+        statement: What is wrong with it, for people.
+        cause: Of which kind that is.
+        seen_by: A static check that sees this fault in a graph whatever the inputs are; else empty.
+        equal_because: Why this checkpoint's config makes it the checkpoint itself; such a mutant is not asked.
+        needs_pads: Whether it differs on padded rows only.
+    """
+
+    statement: str
+    cause: mutation.Cause
+    seen_by: str = ""
+    equal_because: str = ""
+    needs_pads: bool = False
+
+
+class Mutant(Protocol):
+    """The checkpoint with one mistake."""
+
+    @property
+    def facts(self) -> Facts:
+        """What it is."""
+        ...
+
+    def answer(self, rows: Sequence[tuple[int, ...]], *, pads: int = 0) -> list[reference.Answer]:
+        """Answer each row of token ids.
+
+        Args:
+            rows: Token ids.
+            pads: Tokens of padding behind each row, for mutants that need them; others ignore it.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Pool:
+    """The inputs that mutants are asked.
+
+    Attributes:
+        cases: Of every length up to `POOL_TOKENS`.
+        pads: Padding behind each, for mutants that need it: more than a whole local window.
+    """
+
+    cases: tuple[cases.Case, ...]
+    pads: int
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """One mutant's answers to the pool.
+
+    Attributes:
+        facts: What it is.
+        answers: By case id; empty where config makes it equal.
+    """
+
+    facts: Facts
+    answers: Mapping[str, reference.Answer]
+
+
+@dataclass(frozen=True, slots=True)
+class Mutants:
+    """All mutants of a checkpoint, measured.
+
+    Attributes:
+        pool: What they were asked.
+        measured: Each with its answers.
+        originals: The mutants themselves, to be asked again about runs of a graph that failed.
+    """
+
+    pool: Pool
+    measured: tuple[Measured, ...]
+    originals: tuple[Mutant, ...]
+
+
+def choose_pool(planned: Sequence[runs.Planned], half_window: int, count: int = POOL_CASES) -> Pool:
+    """Choose the pool among what graphs are asked anyway, spread over all lengths.
+
+    Args:
+        planned: Of each graph; what is always run comes first, and the corpus fills up.
+        half_window: Of the local layers.
+        count: How many cases at most.
+    """
+    required = _fitting(run for listed in planned for run in listed.required)
+    chosen = runs.pick_probes(required, count)
+    others = [case for case in _fitting(run for listed in planned for run in listed.corpus) if case not in {*required}]
+    filled = [*chosen, *runs.evenly(others, max(2, count - len(chosen)))][:count]
+    return Pool(tuple(filled), 2 * half_window + 3)
+
+
+def _fitting(planned: Iterable[runs.Run]) -> list[cases.Case]:
+    """List cases of a length that mutants are asked, shortest first."""
+    found = dict.fromkeys(run.case for run in planned if run.case.tokens <= POOL_TOKENS)
+    return sorted(found, key=lambda case: (case.tokens, case.id))
+
+
+def seconds_of(made: Sequence[Mutant], pool: Pool, seconds: Callable[[cases.Case], float]) -> float:
+    """Give the expected seconds of asking every mutant the pool, from what the reference takes for a case."""
+    asked = sum(not mutant.facts.equal_because for mutant in made)
+    return asked * sum(map(seconds, pool.cases))
+
+
+def judge_mutants(
+    found: Mutants,
+    head: heads.Head,
+    graph: manifest.Graph,
+    answers: Mapping[str, reference.Answer],
+    planned: Sequence[runs.Run],
+    noise: float,
+    bar: bars.Bar,
+) -> mutation.Mutation:
+    """Say which mutants one graph's runs would have shown.
+
+    Args:
+        found: The mutants with their answers.
+        head: Of the checkpoint.
+        graph: The graph; only its own outputs count.
+        answers: The checkpoint's, by case id.
+        planned: The graph's runs.
+        noise: The reference's own.
+        bar: The deciding bar.
+    """
+    asked = {run.case.id for run in planned}
+    padded = {run.case.id for run in planned if run.padding_class(graph) != "none"}
+    judged = []
+    for measured in found.measured:
+        chosen = padded if measured.facts.needs_pads else asked
+        differences = [
+            compare.compare_answers(head, case, _outputs_of(graph, measured.answers[case.id]), answers[case.id], "none")
+            for case in found.pool.cases
+            if case.id in chosen and case.id in measured.answers
+        ]
+        judged.append(_judge(measured.facts, differences, head.kind, noise, bar))
+    return mutation.Mutation(tuple(judged), len(found.pool.cases))
+
+
+def _outputs_of(graph: manifest.Graph, answer: reference.Answer) -> reference.Answer:
+    return {output.name: answer[output.name] for output in graph.outputs}
+
+
+def _judge(
+    facts: Facts, differences: Sequence[compare.Difference], kind: heads.SurfaceKind, noise: float, bar: bars.Bar
+) -> mutation.Mutant:
+    """Say what became of a mutant; any check counts, so one that a static check sees is never alive."""
+    by_effect = sorted(differences, key=effect_of, reverse=True)
+    largest = effect_of(by_effect[0]) if by_effect else 0.0
+
+    def ended(fate: mutation.Fate, reason: str) -> mutation.Mutant:
+        return mutation.Mutant(facts.statement, facts.cause, fate, reason, largest)
+
+    if facts.equal_because:
+        return ended("indistinguishable", facts.equal_because)
+    for difference in by_effect:
+        evidence = judge.Evidence.from_differences(kind, [difference], 1, noise)
+        if judge.judge(evidence, bar).verdict == "failed":
+            return ended("killed", f"by {difference.case.id} of {difference.case.tokens} tokens")
+    if facts.seen_by:
+        return ended("seen", f"by {facts.seen_by}, whatever the inputs")
+    if facts.needs_pads and not differences:
+        return ended("indistinguishable", "no row of this graph is padded")
+    if largest < NOISE_FACTOR * noise:
+        told = f"|Δlogit| {largest:.1e} on {len(differences)} inputs, below {NOISE_FACTOR:g} x the noise"
+        return ended("indistinguishable", told)
+    return ended("alive", f"|Δlogit| {largest:.1e} at most on {len(differences)} inputs, which breaks no bound")
+
+
+def effect_of(difference: compare.Difference) -> float:
+    """Give the largest |Δlogit| of an answer."""
+    return float(np.max(difference.logit))
