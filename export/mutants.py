@@ -1,8 +1,7 @@
 """Mutants of a checkpoint: its own weights in a model with one mistake, as exporters and readers of configs make them.
 
 They are made from the checkpoint's own config, so a checkpoint whose thetas are equal has no mutant that swaps them.
-One FP32 model holds them all: a mutant changes it for as long as it answers, and puts back what it changed. Windows
-are masks of our own, not Transformers', so that a window can also be lopsided.
+One FP32 model holds them all: a mutant changes it for as long as it answers (mistakes.py).
 Source: which mistakes are made, reference/verification.md §4.1; a theta of 10,000 is what readers fall back to that do
 not know the keys of Transformers 5.
 """
@@ -12,12 +11,13 @@ import functools
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import torch
 from torch import nn
 
+from vela.export import mistakes
 from vela.export import reference as references
 from vela.graphs import heads, mutation
 from vela.verify import checkpoint, mutants, reference
@@ -27,8 +27,6 @@ from vela.verify.architecture.modernbert import ModernBert
 
 KNOWN_THETA = 10_000.0  # what readers take where they find no theta
 WIDE_EPSILON = 1e-3
-EVERYTHING = 1 << 30  # further than any row is long
-STALE_SHARE = 0.02  # of a tensor's own spread: an earlier step of the same training
 LAYER_NAMES: dict[str, str] = {"full_attention": "global", "sliding_attention": "local"}
 CAUSES: dict[str, mutation.Cause] = {"full_attention": "global theta", "sliding_attention": "local theta"}
 
@@ -48,6 +46,7 @@ class PyTorchMutant:
         permuted: Places of the labels in its answers; None leaves them.
         padding: Where padding is seen as tokens; None asks rows without any.
         pad_id: What rows are padded with.
+        max_positions: Longest row that the model takes, pads included.
     """
 
     facts: mutants.Facts
@@ -56,16 +55,23 @@ class PyTorchMutant:
     permuted: tuple[int, ...] | None = None
     padding: Padding | None = None
     pad_id: int = 0
+    max_positions: int = 0
 
     def answer(self, rows: Sequence[tuple[int, ...]], *, pads: int = 0) -> list[reference.Answer]:
         """Answer each row; see `verify.mutants.Mutant.answer`."""
         if self.padding is not None:
-            return self._answer_padded(self.padding, rows, pads)
+            room = [max(0, min(pads, self.max_positions - len(row))) for row in rows]
+            padded: dict[int, reference.Answer] = {}
+            for count in dict.fromkeys(room):
+                places = [place for place, free in enumerate(room) if free == count]
+                alike = self._answer_padded(self.padding, [rows[place] for place in places], count)
+                padded |= zip(places, alike, strict=True)
+            return [padded[place] for place in range(len(rows))]
         with self.change():
             answers = self.asked.answer(rows)
         if self.permuted is not None:
-            places = np.array(self.permuted)
-            answers = [{name: values[..., places] for name, values in answer.items()} for answer in answers]
+            order = np.array(self.permuted)
+            answers = [{name: values[..., order] for name, values in answer.items()} for answer in answers]
         return answers
 
     def _answer_padded(self, padding: "Padding", rows: Sequence[tuple[int, ...]], pads: int) -> list[reference.Answer]:
@@ -74,7 +80,7 @@ class PyTorchMutant:
             if padding != "everywhere":
                 half = getattr(self.asked.model.config, "sliding_window", None)
                 hidden = pads if padding == "in pooling" else 0
-                stack.enter_context(_seen_by_attention(_layers(self.asked.model), half, hidden))
+                stack.enter_context(mistakes.seen_by_attention(mistakes.layers_of(self.asked.model), half, hidden))
             if padding == "in attention":
                 stack.enter_context(self.asked.unseen(pads))
             answers = self.asked.answer(filled)
@@ -91,7 +97,9 @@ def make_mutants(source: checkpoint.Checkpoint, asked: references.PyTorchReferen
         source: The checkpoint.
         asked: Its FP32 reference, which mutants change while they answer.
     """
-    make = functools.partial(PyTorchMutant, asked=asked, pad_id=int(source.config["pad_token_id"]))
+    make = functools.partial(
+        PyTorchMutant, asked=asked, pad_id=int(source.config["pad_token_id"]), max_positions=source.max_positions
+    )
     model, reading = asked.model, source.architecture
     found: list[PyTorchMutant] = []
     if isinstance(reading, ModernBert):
@@ -114,24 +122,13 @@ def _paddings(source: checkpoint.Checkpoint) -> Iterator[tuple[mutants.Facts, Pa
         yield mutants.Facts(statement, "padding mask", needs_pads=True), where
 
 
-def _layers(model: nn.Module) -> Sequence[Any]:
-    encoder = _encoder(model)
-    return list(encoder.layers if hasattr(encoder, "layers") else encoder.encoder.layer)
-
-
-def _encoder(model: nn.Module) -> Any:
-    """Give the encoder of a model with or without a head."""
-    prefix = getattr(model, "base_model_prefix", "")
-    return getattr(model, prefix, model)
-
-
 def _rotations(model: nn.Module, reading: ModernBert) -> Iterator[tuple[mutants.Facts, Change]]:
     """Give mutants that turn queries and keys by other angles."""
-    rotary, width = _encoder(model).rotary_emb, reading.head_width
+    rotary, width = mistakes.encoder_of(model).rotary_emb, reading.head_width
     ropes = dict(reading.rotations(reading.layers))
     if len({str(used) for used in ropes.values()}) == 2:
         facts = mutants.Facts("global and local RoPE exchanged", "thetas exchanged", "graph.rotary")
-        yield facts, functools.partial(_exchanged, rotary, tuple(ropes))
+        yield facts, functools.partial(mistakes.exchanged, rotary, tuple(ropes))
     for kind, used in ropes.items():
         name, cause = LAYER_NAMES[kind], CAUSES[kind]
         thetas = {KNOWN_THETA: "that readers fall back to"}
@@ -146,45 +143,15 @@ def _rotations(model: nn.Module, reading: ModernBert) -> Iterator[tuple[mutants.
                 )
                 continue
             facts = mutants.Facts(f"{name} RoPE theta {theta:,.0f} instead of {used.theta:,.0f}", cause, "graph.rotary")
-            yield facts, functools.partial(_turned, rotary, kind, rope.PlainRope(theta), width)
+            yield facts, functools.partial(mistakes.turned, rotary, kind, rope.PlainRope(theta), width)
         if not isinstance(used, rope.PlainRope):
             facts = mutants.Facts(f"{name} RoPE without its {used}", "RoPE scaling", "graph.rotary")
-            yield facts, functools.partial(_turned, rotary, kind, rope.PlainRope(used.theta), width)
-
-
-@contextlib.contextmanager
-def _exchanged(rotary: nn.Module, kinds: tuple[str, ...]) -> Iterator[None]:
-    names = [[f"{kind}_{what}" for what in ("inv_freq", "attention_scaling")] for kind in kinds]
-    before = [[getattr(rotary, name) for name in of_kind] for of_kind in names]
-
-    def put(values: Sequence[Sequence[Any]]) -> None:
-        for of_kind, stored in zip(names, values, strict=True):
-            for name, value in zip(of_kind, stored, strict=True):
-                setattr(rotary, name, value)
-
-    put(before[::-1])
-    try:
-        yield
-    finally:
-        put(before)
-
-
-@contextlib.contextmanager
-def _turned(rotary: nn.Module, kind: str, used: rope.Rope, width: int) -> Iterator[None]:
-    names = (f"{kind}_inv_freq", f"{kind}_attention_scaling")
-    before = [getattr(rotary, name) for name in names]
-    setattr(rotary, names[0], nn.Buffer(torch.from_numpy(used.frequencies(width)), persistent=False))
-    setattr(rotary, names[1], used.attention_scaling)
-    try:
-        yield
-    finally:
-        for name, value in zip(names, before, strict=True):
-            setattr(rotary, name, value)
+            yield facts, functools.partial(mistakes.turned, rotary, kind, rope.PlainRope(used.theta), width)
 
 
 def _windows(model: nn.Module, reading: ModernBert) -> Iterator[tuple[mutants.Facts, Change]]:
     """Give mutants whose local layers see other keys."""
-    local = [layer for layer in _encoder(model).layers if layer.attention_type == "sliding_attention"]
+    local = [layer for layer in mistakes.encoder_of(model).layers if layer.attention_type == "sliding_attention"]
     if not local:
         return
     half = reading.half_window
@@ -193,38 +160,10 @@ def _windows(model: nn.Module, reading: ModernBert) -> Iterator[tuple[mutants.Fa
         f"a half-window of {half + 1} instead of {half}": (half + 1, half + 1),
         f"a window of {half - 1} to the left and {half} to the right instead of {half}": (half - 1, half),
         f"a window of {half} to the left and {half - 1} to the right instead of {half}": (half, half - 1),
-        "no window: local layers see every token": (EVERYTHING, EVERYTHING),
+        "no window: local layers see every token": (mistakes.EVERYTHING, mistakes.EVERYTHING),
     }
     for statement, (left, right) in seen.items():
-        yield mutants.Facts(statement, "window"), functools.partial(_seen_through, local, left, right)
-
-
-@contextlib.contextmanager
-def _seen_through(layers: Sequence[nn.Module], left: int, right: int, hidden: int = 0) -> Iterator[None]:
-    """Let layers see so many keys to the left and right, and not the last `hidden` ones."""
-
-    def masked(_: nn.Module, positional: tuple[Any, ...], named: dict[str, Any]) -> tuple[tuple[Any, ...], Any]:
-        places = torch.arange(positional[0].shape[1])
-        distance = places[None, :] - places[:, None]
-        window = (distance >= -left) & (distance <= right) & (places < len(places) - hidden)
-        return positional, {**named, "attention_mask": window[None, None]}
-
-    hooks = [layer.register_forward_pre_hook(masked, with_kwargs=True) for layer in layers]
-    try:
-        yield
-    finally:
-        for hook in hooks:
-            hook.remove()
-
-
-@contextlib.contextmanager
-def _seen_by_attention(layers: Sequence[Any], half: int | None, hidden: int) -> Iterator[None]:
-    """Let every layer see its own window of all but the last `hidden` keys, whatever the mask says."""
-    local = [layer for layer in layers if getattr(layer, "attention_type", "") == "sliding_attention"]
-    others = [layer for layer in layers if layer not in local]
-    reach = EVERYTHING if half is None else half
-    with _seen_through(others, EVERYTHING, EVERYTHING, hidden), _seen_through(local, reach, reach, hidden):
-        yield
+        yield mutants.Facts(statement, "window"), functools.partial(mistakes.seen_through, local, left, right)
 
 
 def _poolings(
@@ -238,30 +177,30 @@ def _poolings(
     elif isinstance(reading, ModernBert) and reading.pooling is not None:
         other = {"cls": "mean", "mean": "cls"}[reading.pooling]
         facts = mutants.Facts(f"{other} pooling instead of {reading.pooling}", "pooling")
-        yield facts, functools.partial(_set, asked.model.config, "classifier_pooling", other)
+        yield facts, functools.partial(mistakes.put, asked.model.config, "classifier_pooling", other)
 
 
 def _modules(model: nn.Module, reading: ModernBert | Bert | object) -> Iterator[tuple[mutants.Facts, Change]]:
     """Give mutants whose feed-forward layers or norms compute otherwise."""
-    layers = _layers(model)
+    layers = mistakes.layers_of(model)
     name = "act" if isinstance(reading, ModernBert) else "intermediate_act_fn"
     owners = [part for layer in layers for part in layer.modules() if isinstance(getattr(part, name, None), nn.Module)]
     activation = str(getattr(reading, "activation", ""))
     equal = "" if activation == "gelu" else f"config.json states {activation}"
     yield (
         mutants.Facts("tanh GELU instead of the exact one in every layer", "activation", equal_because=equal),
-        functools.partial(_set_all, owners, name, nn.GELU("tanh")),
+        functools.partial(mistakes.put_all, owners, name, nn.GELU("tanh")),
     )
     head = getattr(model, "head", None)
     if isinstance(getattr(head, "act", None), nn.Module) and not equal:
         yield (
             mutants.Facts("tanh GELU instead of the exact one in layers and head", "activation"),
-            functools.partial(_set_all, [*owners, head], name, nn.GELU("tanh")),
+            functools.partial(mistakes.put_all, [*owners, head], name, nn.GELU("tanh")),
         )
     norms = [module for module in model.modules() if isinstance(module, nn.LayerNorm)]
     epsilon = norms[0].eps
     facts = mutants.Facts(f"a norm epsilon of {WIDE_EPSILON:g} instead of {epsilon:g}", "norm epsilon", "graph.norms")
-    yield facts, functools.partial(_set_all, norms, "eps", WIDE_EPSILON)
+    yield facts, functools.partial(mistakes.put_all, norms, "eps", WIDE_EPSILON)
 
 
 def _label_orders(head: heads.Head, reading: object) -> Iterator[tuple[mutants.Facts, tuple[int, ...]]]:
@@ -281,63 +220,16 @@ def _label_orders(head: heads.Head, reading: object) -> Iterator[tuple[mutants.F
 
 def _weights(model: nn.Module) -> Iterator[tuple[mutants.Facts, Change]]:
     """Give mutants with other weights: one layer of an earlier step, or all of them rounded."""
-    layers = _layers(model)
+    layers = mistakes.layers_of(model)
     middle = len(layers) // 2
     yield (
         mutants.Facts(f"layer {middle} of an earlier step", "stale layer", "weights.identity"),
-        functools.partial(_replaced, layers[middle], _earlier),
+        functools.partial(mistakes.replaced, layers[middle], mistakes.earlier),
     )
     for name, rounded, rank in (
-        ("float16", functools.partial(_through, torch.float16), 1),
-        ("bfloat16", functools.partial(_through, torch.bfloat16), 1),
-        ("int8", _through_int8, 2),  # quantisers leave vectors alone
+        ("float16", functools.partial(mistakes.through, torch.float16), 1),
+        ("bfloat16", functools.partial(mistakes.through, torch.bfloat16), 1),
+        ("int8", mistakes.through_int8, 2),  # quantisers leave vectors alone
     ):
         facts = mutants.Facts(f"weights rounded to {name}", "precision", "weights.identity")
-        yield facts, functools.partial(_replaced, model, rounded, rank)
-
-
-@contextlib.contextmanager
-def _replaced(module: nn.Module, make: Callable[[torch.Tensor], torch.Tensor], rank: int = 2) -> Iterator[None]:
-    """Replace every tensor of at least a rank, and put the stored ones back; for a while both are held."""
-    matrices = [parameter for parameter in module.parameters() if parameter.ndim >= rank]
-    stored = [parameter.data for parameter in matrices]
-    try:
-        for parameter in matrices:
-            parameter.data = make(parameter.data)
-        yield
-    finally:
-        for parameter, value in zip(matrices, stored, strict=True):
-            parameter.data = value
-
-
-def _earlier(weights: torch.Tensor) -> torch.Tensor:
-    noise = torch.randn(weights.shape, generator=torch.Generator().manual_seed(weights.numel()))
-    return weights + STALE_SHARE * weights.std() * noise
-
-
-def _through(dtype: torch.dtype, weights: torch.Tensor) -> torch.Tensor:
-    return weights.to(dtype).float()
-
-
-def _through_int8(weights: torch.Tensor) -> torch.Tensor:
-    """Round to 8 bits with one scale for each row, as quantisers do for weights."""
-    scale = weights.abs().amax(dim=1, keepdim=True).clamp_min(1e-12) / 127.0
-    return (weights / scale).round().clamp(-127, 127) * scale
-
-
-@contextlib.contextmanager
-def _set(owner: Any, name: str, value: object) -> Iterator[None]:
-    with _set_all([owner], name, value):
-        yield
-
-
-@contextlib.contextmanager
-def _set_all(owners: Sequence[Any], name: str, value: object) -> Iterator[None]:
-    before = [getattr(owner, name) for owner in owners]
-    for owner in owners:
-        setattr(owner, name, value)
-    try:
-        yield
-    finally:
-        for owner, stored in zip(owners, before, strict=True):
-            setattr(owner, name, stored)
+        yield facts, functools.partial(mistakes.replaced, model, rounded, rank)

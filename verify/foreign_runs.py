@@ -82,7 +82,7 @@ def prepare(
     return schedule.Preparation(
         planned=planned,
         noise_cases=noise_cases,
-        pool=schedule.choose_pool(planned, half_window, references, paces["exact"], options),
+        pool=schedule.choose_pool(planned, made, half_window, references, paces["exact"], options),
         references=references,
         paces=paces,
         load_s={kind: load_s},

@@ -99,24 +99,27 @@ class Mutants:
     originals: tuple[Mutant, ...]
 
 
-def choose_pool(planned: Sequence[runs.Planned], half_window: int, count: int = POOL_CASES) -> Pool:
-    """Choose the pool among what graphs are asked anyway, spread over all lengths.
+def choose_pool(
+    planned: Sequence[runs.Planned], made: Sequence[cases.Case], half_window: int, count: int = POOL_CASES
+) -> Pool:
+    """Choose the pool, spread over all lengths.
 
     Args:
-        planned: Of each graph; what is always run comes first, and the corpus fills up.
+        planned: Of each graph; what is always run comes first.
+        made: All cases of the corpus; they fill up.
         half_window: Of the local layers.
         count: How many cases at most.
     """
-    required = _fitting(run for listed in planned for run in listed.required)
-    chosen = runs.pick_probes(required, count)
-    others = [case for case in _fitting(run for listed in planned for run in listed.corpus) if case not in {*required}]
+    required = _fitting(run.case for listed in planned for run in listed.required)
+    chosen = runs.pick_probes(required, max(count // 2, count - len(made)))
+    others = [case for case in _fitting(made) if case not in {*chosen}]
     filled = [*chosen, *runs.evenly(others, max(2, count - len(chosen)))][:count]
     return Pool(tuple(filled), 2 * half_window + 3)
 
 
-def _fitting(planned: Iterable[runs.Run]) -> list[cases.Case]:
+def _fitting(made: Iterable[cases.Case]) -> list[cases.Case]:
     """List cases of a length that mutants are asked, shortest first."""
-    found = dict.fromkeys(run.case for run in planned if run.case.tokens <= POOL_TOKENS)
+    found = dict.fromkeys(case for case in made if case.tokens <= POOL_TOKENS)
     return sorted(found, key=lambda case: (case.tokens, case.id))
 
 
@@ -137,6 +140,9 @@ def judge_mutants(
 ) -> mutation.Mutation:
     """Say which mutants one graph's runs would have shown.
 
+    A mutant can be killed where any input of the pool that the graph takes tells it from the checkpoint, and it is
+    killed where one that the graph was asked breaks a bound.
+
     Args:
         found: The mutants with their answers.
         head: Of the checkpoint.
@@ -148,15 +154,18 @@ def judge_mutants(
     """
     asked = {run.case.id for run in planned}
     padded = {run.case.id for run in planned if run.padding_class(graph) != "none"}
+    fitting = [case for case in found.pool.cases if graph.fits(1, case.tokens)]
     judged = []
     for measured in found.measured:
         chosen = padded if measured.facts.needs_pads else asked
+        shown = fitting if graph.takes_mask or not measured.facts.needs_pads else []
         differences = [
             compare.compare_answers(head, case, _outputs_of(graph, measured.answers[case.id]), answers[case.id], "none")
-            for case in found.pool.cases
-            if case.id in chosen and case.id in measured.answers
+            for case in shown
+            if case.id in measured.answers
         ]
-        judged.append(_judge(measured.facts, differences, head.kind, noise, bar))
+        told = [difference for difference in differences if difference.case.id in chosen]
+        judged.append(_judge(measured.facts, told, differences, head.kind, noise, bar))
     return mutation.Mutation(tuple(judged), len(found.pool.cases))
 
 
@@ -165,29 +174,34 @@ def _outputs_of(graph: manifest.Graph, answer: reference.Answer) -> reference.An
 
 
 def _judge(
-    facts: Facts, differences: Sequence[compare.Difference], kind: heads.SurfaceKind, noise: float, bar: bars.Bar
+    facts: Facts,
+    asked: Sequence[compare.Difference],
+    fitting: Sequence[compare.Difference],
+    kind: heads.SurfaceKind,
+    noise: float,
+    bar: bars.Bar,
 ) -> mutation.Mutant:
     """Say what became of a mutant; any check counts, so one that a static check sees is never alive."""
-    by_effect = sorted(differences, key=effect_of, reverse=True)
-    largest = effect_of(by_effect[0]) if by_effect else 0.0
+    largest, largest_asked = (max(map(effect_of, some), default=0.0) for some in (fitting, asked))
 
     def ended(fate: mutation.Fate, reason: str) -> mutation.Mutant:
-        return mutation.Mutant(facts.statement, facts.cause, fate, reason, largest)
+        return mutation.Mutant(facts.statement, facts.cause, fate, reason, largest_asked)
 
     if facts.equal_because:
         return ended("indistinguishable", facts.equal_because)
-    for difference in by_effect:
+    for difference in sorted(asked, key=effect_of, reverse=True):
         evidence = judge.Evidence.from_differences(kind, [difference], 1, noise)
         if judge.judge(evidence, bar).verdict == "failed":
             return ended("killed", f"by {difference.case.id} of {difference.case.tokens} tokens")
     if facts.seen_by:
         return ended("seen", f"by {facts.seen_by}, whatever the inputs")
-    if facts.needs_pads and not differences:
-        return ended("indistinguishable", "no row of this graph is padded")
+    if facts.needs_pads and not fitting:
+        return ended("indistinguishable", "this graph takes no mask, so no pads")
     if largest < NOISE_FACTOR * noise:
-        told = f"|Δlogit| {largest:.1e} on {len(differences)} inputs, below {NOISE_FACTOR:g} x the noise"
+        told = f"|Δlogit| {largest:.1e} on the {len(fitting)} inputs that fit, below {NOISE_FACTOR:g} x the noise"
         return ended("indistinguishable", told)
-    return ended("alive", f"|Δlogit| {largest:.1e} at most on {len(differences)} inputs, which breaks no bound")
+    told = f"|Δlogit| {largest:.1e} can be shown, {largest_asked:.1e} is on {len(asked)} inputs and breaks no bound"
+    return ended("alive", told)
 
 
 def effect_of(difference: compare.Difference) -> float:

@@ -74,7 +74,7 @@ class Preparation:
             # a graph that does not load fails later, with its reason; till then it costs what the reference costs
             paces[kind], load_s[kind] = timed or (paces["exact"], 0.0)
         together = grounds.time_together(references, made)
-        pool = choose_pool(planned, source.architecture.half_window, references, paces["exact"], options)
+        pool = choose_pool(planned, made, source.architecture.half_window, references, paces["exact"], options)
         return cls(planned, noise_cases, pool, references, paces, load_s, together, options, FRESH_PROCESSES)
 
     def make_plan(self, kept: Mapping[str, int] | None = None) -> plan.Plan:
@@ -126,16 +126,17 @@ class Preparation:
 
 def choose_pool(
     planned: Mapping[str, tuple[manifest.Graph, runs.Planned]],
+    made: Sequence[cases.Case],
     half_window: int,
     references: grounds.References,
     exact: pace.Pace,
     options: GateOptions,
 ) -> mutants.Pool:
-    """Choose what mutants are asked: inputs that graphs are asked in any case, as many as the budget has room for."""
+    """Choose what mutants are asked, as many inputs as the budget has room for."""
     listed = [runs_of for _, runs_of in planned.values()]
     count = mutants.POOL_CASES
     while True:
-        pool = mutants.choose_pool(listed, half_window, count)
+        pool = mutants.choose_pool(listed, made, half_window, count)
         seconds = mutants.seconds_of(references.mutants, pool, lambda case: exact.seconds(case.tokens))
         if options.budget_s is None or seconds <= MUTANTS_SHARE * options.budget_s or count == mutants.FEWEST_CASES:
             return pool

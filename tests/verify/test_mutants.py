@@ -14,9 +14,8 @@ NOISE = 1e-6
 LOGITS = np.array([0.5, -0.5])
 
 
-def graph(sequence: int | None = None) -> manifest.Graph:
-    tokens: int | str = sequence or contract.SEQUENCE
-    inputs = tuple(contract.TensorSpec(name, "int64", (1, tokens)) for name in ("input_ids", "attention_mask"))
+def graph(sequence: int | None = None, *, takes_mask: bool = True) -> manifest.Graph:
+    inputs = contract.graph_inputs(1, sequence or contract.SEQUENCE, takes_mask=takes_mask)
     outputs = (contract.TensorSpec("logits", "float32", (1, 2)),)
     return manifest.Graph(
         "g", "g.onnx", "0" * 64, 1, "ort", "fp32", "reference", 18, "default", 2, inputs, outputs, {}, ()
@@ -66,7 +65,8 @@ def test_a_mutant_is_killed_by_an_input_that_breaks_a_bound() -> None:
 def test_inputs_that_do_not_show_it_leave_it_alive_or_unseen() -> None:
     short = EVERY[:2]
 
-    assert judged(Shifted(WINDOW, 0.1, beyond=40), short).fate == "indistinguishable"
+    assert judged(Shifted(WINDOW, 0.1, beyond=40), short).fate == "alive"
+    assert judged(Shifted(WINDOW, 0.1, beyond=40), short, sequence=32).fate == "indistinguishable"
     assert judged(Shifted(WINDOW, 1e-5), EVERY).fate == "alive"
     assert judged(Shifted(WINDOW, 2e-6), EVERY).fate == "indistinguishable"
 
@@ -89,7 +89,9 @@ def test_a_mutant_that_config_makes_equal_is_listed_with_the_reason() -> None:
 def test_a_mutant_of_padding_counts_on_padded_runs_alone() -> None:
     facts = mutants.Facts("the padding mask ignored", "padding mask", needs_pads=True)
 
-    assert judged(Shifted(facts, 0.1), EVERY).reason == "no row of this graph is padded"
+    assert judged(Shifted(facts, 0.1), EVERY).fate == "alive"
+    assert judged(Shifted(facts, 0.1), [runs.Run(made, pad_to=60) for made in POOL.cases]).fate == "killed"
+    assert judged(Shifted(facts, 0.1), EVERY, takes_mask=False).reason == "this graph takes no mask, so no pads"
     assert judged(Shifted(facts, 0.1), EVERY, sequence=64).fate == "killed"
 
 
@@ -119,7 +121,7 @@ def test_none_alive_is_a_pass_and_other_bars_only_state_the_score() -> None:
 def test_the_pool_takes_every_length_up_to_four_windows() -> None:
     planned = [runs.Run(case(tokens)) for tokens in (*range(2, 200), 300, 512, 900)]
 
-    pool = mutants.choose_pool([runs.Planned(tuple(planned), ())], half_window=16, count=10)
+    pool = mutants.choose_pool([], [run.case for run in planned], half_window=16, count=10)
 
     lengths = [made.tokens for made in pool.cases]
     assert len(lengths) == 10
@@ -128,9 +130,9 @@ def test_the_pool_takes_every_length_up_to_four_windows() -> None:
 
 
 def test_the_corpus_fills_a_pool_that_probes_do_not() -> None:
-    required, corpus = (tuple(runs.Run(case(tokens)) for tokens in lengths) for lengths in ((2, 64), range(3, 60)))
+    required = tuple(runs.Run(case(tokens)) for tokens in (2, 64))
 
-    pool = mutants.choose_pool([runs.Planned(required, corpus)], half_window=16, count=8)
+    pool = mutants.choose_pool([runs.Planned(required, ())], list(map(case, range(3, 60))), half_window=16, count=8)
 
     assert [made.tokens for made in pool.cases[:2]] == [2, 64]
     assert len({made.tokens for made in pool.cases}) == 8
