@@ -6,11 +6,13 @@ import msgspec
 
 from vela.graphs import record
 
-HEADINGS = ("GRAPH", "VERDICT", "COMPARED", "MAX |Δp|", "MAX |Δlogit|", "AGREED", "TIES", "UPSTREAM", "SECONDS")
+HEADINGS = (
+    *("GRAPH", "VERDICT", "COMPARED", "MAX |Δp|", "MAX |Δlogit|", "AGREED", "TIES", "MUTANTS", "UPSTREAM", "SECONDS"),
+)
 
 
 def verdict_table(name: str, records: Sequence[record.Record]) -> Iterator[tuple[str, str]]:
-    """Give the lines of the table, each with the verdict that colours it; causes follow the rows."""
+    """Give the lines of the table, each with the verdict that colours it; what did not pass, and why, follows."""
     rows = [HEADINGS, *map(_row, records)]
     widths = [max(len(row[column]) for row in rows) for column in range(len(HEADINGS))]
     yield f"{name}: {_summary(records)}", _overall(records)
@@ -20,6 +22,9 @@ def verdict_table(name: str, records: Sequence[record.Record]) -> Iterator[tuple
         yield "  " + "  ".join(cells), verdict
     for (name, detail, verdict), graphs in _open_checks(records).items():
         yield f"  {name} ({', '.join(graphs)}): {detail}", verdict
+    for found in records:
+        if found.diagnosis is not None:
+            yield f"  why ({found.graph_id}): {found.diagnosis.statement}", found.verdict
 
 
 def _open_checks(records: Sequence[record.Record]) -> dict[tuple[str, str, str], list[str]]:
@@ -49,6 +54,7 @@ def _row(found: record.Record) -> tuple[str, ...]:
         "-" if logit is None else f"{logit:.1e}",
         f"{sum(group.agreed for group in groups)}/{found.compared}",
         str(sum(group.near_ties for group in groups)),
+        found.mutants.score.replace(" of ", "/") if found.mutants else "-",
         found.bars[-1].verdict.replace("_", " "),
         f"{found.duration_s:.1f}",
     )
