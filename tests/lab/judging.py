@@ -33,6 +33,7 @@ class Outcome:
         cause: The gate's, or the refusal.
         graph_sha256: Of the graph that was judged.
         compared: Runs that were compared.
+        named: The kind of fault that the gate took it for; empty where it named none.
     """
 
     verdict: str
@@ -40,6 +41,7 @@ class Outcome:
     cause: str
     graph_sha256: str = ""
     compared: int = 0
+    named: str = ""
 
     @property
     def failed(self) -> tuple[str, ...]:
@@ -125,6 +127,7 @@ class Judge:
                 found.cause,
                 found.graph_sha256,
                 found.compared,
+                (found.diagnosis.cause or "") if found.diagnosis else "",
             )
             for found in records
         ]

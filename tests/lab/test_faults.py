@@ -3,7 +3,7 @@
 from collections import Counter
 
 import pytest
-from lab import law_faults, trial
+from lab import causes, law_faults, trial
 from lab.catalogue import FAULTS
 from lab.fault import TEXT_SAMPLE, Fault
 from lab.workbench import Dice
@@ -26,6 +26,7 @@ def test_a_fault_is_not_let_through(fault: Fault, tmp_path, ground, scenes, judg
 
     row = _first_planted(fault, order, tmp_path, ground, judge, seed)
 
+    assert row.outcome.named in ("", causes.cause_of(fault.name)), row.outcome.cause
     if row.is_let_through and fault.beyond:
         pytest.skip(f"the gate lets it through: {fault.beyond}")
     assert not row.is_let_through, f"{fault.name} [{row.scene}]: {row.drawn}; repeat with --lab-seed {seed}"
@@ -46,3 +47,24 @@ def _first_planted(fault, scenes, work, ground, judge, seed) -> trial.Row:
         if row.is_planted:
             return row
     raise AssertionError(f"{fault.name} has no place in any of {[str(scene) for scene in scenes]}: {row.drawn}")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "full layers have theta 10000 by another table",
+        "windows are one token narrower",
+        "padding is seen everywhere",
+        "every GELU is the tanh approximation",
+        "a mean is taken over by the first token",
+        "two labels change places behind the classifier",
+        "all weights are rounded to bfloat16 on the way",
+    ],
+)
+def test_a_fault_that_a_mutant_has_is_called_by_its_name(name, tmp_path, ground, scenes, judge, seed):
+    fault = next(fault for fault in FAULTS if fault.name == name)
+    fixed = [scene for scene in scenes[TEXT_SAMPLE] if scene.graph_id.startswith("portable")]
+
+    row = trial.try_fault(fault, fixed[0], ground, tmp_path, judge, seed)
+
+    assert row.outcome.named == causes.cause_of(name), row.outcome.cause
