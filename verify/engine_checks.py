@@ -19,6 +19,8 @@ from vela.serve import engine
 from vela.verify import asked, bars, runs
 
 REPEATED_RUNS = 3  # runs that are made twice, the shortest and the longest among them
+# Threads that race seldom meet, and least of all in short runs, which cost next to nothing: those are made again often.
+SHORT_TOKENS, SHORT_REPEATS = 64, 16
 UNOPTIMISED_RUNS = 1  # runs that are repeated without rewrites; more show nothing that parity does not
 FRESH_TOKENS = 256  # fresh processes are asked the run nearest to this: long enough for blocks and windows
 Answer = dict[str, NDArray[np.float32]]
@@ -122,13 +124,21 @@ def check_poison(chosen: Chosen, answers: Answers, bound: float) -> list[record.
 
 
 def check_repeats(judged: Judged, planned: Sequence[runs.Run], bound: float) -> record.Check:
-    """Make some runs a second time."""
+    """Make some runs again, short ones many times."""
 
     def repeat() -> Iterator[tuple[str, float]]:
         for run in planned:
-            yield f"two runs of {run.case.id} on one session", _largest(judged.answer(run), judged.answers[run])
+            for _ in range(repeats_of(run, judged.session.graph)):
+                yield f"two runs of {run.case.id} on one session", _largest(judged.answer(run), judged.answers[run])
 
-    return _check_all("engine.repeatable", repeat, bound, f"{len(planned)} runs twice")
+    return _check_all(
+        "engine.repeatable", repeat, bound, f"{len(planned)} runs twice, short ones {SHORT_REPEATS} times"
+    )
+
+
+def repeats_of(run: runs.Run, graph: manifest.Graph) -> int:
+    """Say how often a run is made again."""
+    return SHORT_REPEATS if run.width(graph) * len(run.rows) <= SHORT_TOKENS else 1
 
 
 def check_rewrites(judged: Judged, planned: Sequence[runs.Run], noise: float) -> record.Check:

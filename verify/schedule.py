@@ -120,7 +120,8 @@ class Preparation:
     def seconds_of_checks(self, graph: manifest.Graph, kept: Sequence[runs.Run]) -> float:
         """Give the expected seconds of loading with and without rewrites, and of runs that are made again."""
         chosen = engine_checks.Chosen.from_plan(graph, kept)
-        again = sum(self.seconds_of_run(graph, run) for run in (*chosen.repeated, *chosen.nearest))
+        again = sum(self.seconds_of_run(graph, run) for run in chosen.nearest)
+        again += sum(engine_checks.repeats_of(run, graph) * self.seconds_of_run(graph, run) for run in chosen.repeated)
         return again + 2 * self.load_s[kind_of(graph)]
 
 

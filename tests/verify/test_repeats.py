@@ -146,3 +146,28 @@ def test_poison_lies_only_under_the_mask() -> None:
     assert laid["input_ids"][1, :3].tolist() == list(CASE.ids)
     assert set(laid["input_ids"][~seen].tolist()) <= set(LONG.ids)
     assert (laid["input_ids"][~seen] != 0).all()
+
+
+def test_a_short_run_is_made_again_often_enough_to_meet_a_race_that_is_seldom() -> None:
+    class Racing(Session):
+        def __init__(self) -> None:
+            super().__init__(1.0)
+            self.runs = 0
+
+        def run(self, inputs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+            self.runs += 1
+            value = NEXT if self.runs == engine_checks.SHORT_REPEATS else 1.0
+            return {"logits": np.full((len(inputs["input_ids"]), 2), value, np.float32)}
+
+    session = Racing()
+    asked = engine_checks.Judged(session, lambda options: session, {RUN: answer(1.0)}, 0, contextlib.nullcontext)
+
+    assert engine_checks.check_repeats(asked, [RUN], 0.0).status == "failed"
+    assert session.runs == engine_checks.SHORT_REPEATS
+
+
+def test_a_long_run_is_made_again_once() -> None:
+    long = runs.Run(cases.Case("p9", tuple(range(65)), "c", 0, ()))
+
+    assert engine_checks.repeats_of(long, Session(1.0).graph) == 1
+    assert engine_checks.repeats_of(RUN, Session(1.0).graph) == engine_checks.SHORT_REPEATS
