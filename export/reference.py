@@ -103,6 +103,16 @@ class PyTorchReference:
         with self._threads():
             return self._answer(rows)
 
+    def states(self, rows: Sequence[tuple[int, ...]]) -> list[list[NDArray[np.float64]]]:
+        """Give each row's hidden states after each layer, (T, H), the last after the final norm."""
+        found = []
+        with self._threads(), torch.inference_mode():
+            for row in rows:
+                input_ids = torch.tensor([row])
+                states = self._hidden_states(input_ids, torch.ones_like(input_ids))
+                found.append([state[0].double().numpy() for state in states[1:]])
+        return found
+
     @contextlib.contextmanager
     def _threads(self) -> Iterator[None]:
         before = torch.get_num_threads()

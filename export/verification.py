@@ -77,7 +77,7 @@ def make_references(source: checkpoint.Checkpoint) -> ground.References:
     """Load a checkpoint twice, in FP32 to judge against and in FP64 to know its noise, and make its mutants."""
     exact = reference.PyTorchReference.from_checkpoint(source)
     wide = reference.PyTorchReference.from_checkpoint(source, torch.float64)
-    return ground.References(exact, wide, mutants.make_mutants(source, exact))
+    return ground.References(exact, wide, mutants.make_mutants(source, exact), exact.states)
 
 
 def _pinned_reference(opened: bundle.Bundle) -> Path:

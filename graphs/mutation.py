@@ -24,6 +24,7 @@ Cause = Literal[
     "stale layer",
     "precision",
 ]
+STATES_DIFFER = 2e-5  # relative distance from which a layer's states are others: between FP32's rounding and any fault
 # `killed` by the answers, `seen` by a static check whatever the inputs are, `alive` where neither sees it,
 # `indistinguishable` where it answers like the checkpoint on every input.
 Fate = Literal["killed", "seen", "alive", "indistinguishable"]
@@ -87,6 +88,18 @@ class Hypothesis(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     distance: float
 
 
+class Layer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How far a failed graph's hidden states are from the checkpoint's after one layer.
+
+    Attributes:
+        name: Such as `layer 3`; the last one is after the final norm.
+        distance: Of the states of all tokens, relative to their length; the largest over the runs.
+    """
+
+    name: str
+    distance: float
+
+
 class Diagnosis(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Why a graph failed, by what its answers are nearest to.
 
@@ -95,9 +108,11 @@ class Diagnosis(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         statement: One sentence for people, with the margin to the runner-up.
         hypotheses: All of them, nearest first.
         runs: Runs that they were compared on.
+        layers: From the first to the last; empty where the graph's states could not be had.
     """
 
     cause: Cause | None
     statement: str
     hypotheses: tuple[Hypothesis, ...]
     runs: int
+    layers: tuple[Layer, ...] = ()

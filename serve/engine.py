@@ -28,6 +28,7 @@ SHRINK_ABOVE_TOKENS = 1024
 # Memory-efficient attention at every length. By default FP32 gets it from 256 tokens on only, and below that a chain of
 # six kernels. Source: ONNX Runtime's AttentionKernelOptions; H200, 64 tokens: 1.77 ms with it, 1.90 ms without.
 CUDA_EFFICIENT_ATTENTION = "2"
+WEIGHTS_FOLDER = "session.model_external_initializers_file_folder_path"  # where a graph from memory finds its weights
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,12 +79,33 @@ class Session:
             PlacementMismatch: a node was placed elsewhere.
             EngineError: ONNX Runtime refuses the graph.
         """
-        options = options or SessionOptions()
+        return cls._load(os.fspath(path), path.name, graph, device, options or SessionOptions(), {})
+
+    @classmethod
+    def from_bytes(
+        cls, content: bytes, folder: Path, graph: manifest.Graph, device: devices.Device, options: SessionOptions
+    ) -> Self:
+        """Load a graph that lies in memory and refers to weights in a folder; else as `open`."""
+        return cls._load(content, graph.id, graph, device, options, {WEIGHTS_FOLDER: os.fspath(folder)})
+
+    @classmethod
+    def _load(
+        cls,
+        model: str | bytes,
+        name: str,
+        graph: manifest.Graph,
+        device: devices.Device,
+        options: SessionOptions,
+        entries: Mapping[str, str],
+    ) -> Self:
         _check_provider(device)
+        session_options = _session_options(options, device)
+        for key, value in entries.items():
+            session_options.add_session_config_entry(key, value)
         try:
             inner = onnxruntime.InferenceSession(
-                os.fspath(path),
-                sess_options=_session_options(options, device),
+                model,
+                sess_options=session_options,
                 providers=[(device.provider, _provider_options(device))],
                 enable_fallback=0,
             )
@@ -91,7 +113,7 @@ class Session:
             raise errors.EngineError(
                 f"a load error: {str(cause).strip().splitlines()[0]}",
                 expected=f"a graph that ONNX Runtime loads on {device}",
-                where=path.name,
+                where=name,
                 fix="Run `vela inspect` on it; export it again with this version of Vela.",
             ) from cause
         _check_placement(inner, graph, device)

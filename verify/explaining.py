@@ -2,8 +2,10 @@
 
 from dataclasses import replace
 
+import msgspec
+
 from vela.graphs import heads, manifest, mutation, record
-from vela.verify import bars, diagnosis, judge, mutants, recording
+from vela.verify import answering, bars, diagnosis, judge, mutants, recording, reference, taps
 
 PROBES = "probes.mutants"
 
@@ -28,6 +30,18 @@ def explain(outcome: recording.Outcome, head: heads.Head, graph: manifest.Graph,
         found = diagnosis.diagnose(stand.mutants, symptoms, stand.answers, stand.noise)
     checks = (*answered.checks, check_probes(score, bar))
     return replace(outcome, answered=replace(answered, checks=checks), mutants=score, diagnosis=found)
+
+
+def locate(outcome: recording.Outcome, asked: answering.Asked, states: reference.States | None) -> recording.Outcome:
+    """Add to the diagnosis of a graph that failed which layer is the first to differ."""
+    found = outcome.diagnosis
+    if found is None or states is None:
+        return outcome
+    layers = taps.measure(asked, states, tuple(outcome.answered.watched))
+    return replace(
+        outcome,
+        diagnosis=msgspec.structs.replace(found, layers=layers, statement=f"{found.statement}{taps.say(layers)}"),
+    )
 
 
 def check_probes(score: mutation.Mutation, bar: bars.Bar) -> record.Check:

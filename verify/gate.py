@@ -243,6 +243,7 @@ def _judge_part(judging: _Judging, part: _Part) -> record.Record:
         gauge.did(f"{part.graph.id} asked again", prepared.seconds_of_checks(part.graph, outcome.kept))
         bar = bars.choose_bar(subject.options.bar, subject.options.device.kind)
         outcome = explaining.explain(replace(outcome, answered=answered), subject.source.head, part.graph, bar)
+        outcome = explaining.locate(outcome, subject.ask(part.graph), prepared.references.states)
     return _record(subject, part, outcome, started)
 
 

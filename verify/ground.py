@@ -29,11 +29,13 @@ class References:
         exact: FP32, what graphs are judged against.
         wide: The same in FP64, from which the FP32 noise is measured.
         mutants: The checkpoint with one mistake each; a reference that is no model has none.
+        states: Gives the FP32 reference's hidden states; None where it has none.
     """
 
     exact: reference.Reference
     wide: reference.Reference
     mutants: tuple[mutating.Mutant, ...] = ()
+    states: reference.States | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@
 recorded answers, a server, or another graph.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -15,6 +15,8 @@ from numpy.typing import NDArray
 # logits (C,) natural-log units before softmax, or (T, C) for token models; embeddings (H,) not normalised;
 # a pair's scores (), relevance logits.
 Answer = Mapping[str, NDArray[np.float64]]
+# Hidden states of each row after each layer, (T, H) float64, the last after the final norm.
+States = Callable[[Sequence[tuple[int, ...]]], list[list[NDArray[np.float64]]]]
 
 
 @dataclass(frozen=True, slots=True)

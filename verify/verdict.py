@@ -55,7 +55,7 @@ def name_cause(checks: Sequence[record.Check], diagnosis: mutation.Diagnosis | N
         return said
     # a static check names what it saw; of numbers that differ, what they are nearest to tells more than how far apart
     is_parity = first.name.startswith(PARITY)
-    return f"{diagnosis.statement} ({said})" if is_parity else f"{said}; {diagnosis.statement}"
+    return f"{diagnosis.statement} ({said})" if is_parity else f"{said.rstrip('.')}; {diagnosis.statement}"
 
 
 def digest_now(opened: bundle.Bundle, file: str) -> str:

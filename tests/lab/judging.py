@@ -144,6 +144,7 @@ class Judge:
                     _Remembering(found.exact),
                     _Remembering(found.wide),
                     tuple(map(_RememberingMutant, found.mutants)),
+                    found.states,
                 )
             return self.references[key]
 

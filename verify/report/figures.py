@@ -24,7 +24,7 @@ from matplotlib.path import Path
 from matplotlib.transforms import IdentityTransform
 from numpy.typing import NDArray
 
-from vela.graphs import record
+from vela.graphs import mutation, record
 from vela.verify.report import visible
 
 # Colours that nobody would choose stand for the page's own, which replace them in the drawn SVG.
@@ -122,6 +122,31 @@ def draw_runs(
     beyond = sum(bound is not None and getattr(run, field) > bound for run in runs)
     said = f", {beyond:,} of them beyond the bound" if bound is not None else ""
     return _as_inline(figure, f"{name} of {len(runs):,} runs by tokens{said}")
+
+
+def draw_layers(layers: Sequence[mutation.Layer], floor: float) -> Markup:
+    """Draw how far states are apart after each layer, on a logarithmic scale, with the floor as a line.
+
+    Args:
+        layers: In order.
+        floor: From which a layer's states are others.
+    """
+    places = np.array([(number, _log10(layer.distance)) for number, layer in enumerate(layers, 1)])
+    heights = [*places[:, 1], _log10(floor)]
+    figure, axes = _make_axes((0.5, len(layers) + 0.5), (min(heights) - 0.4, max(heights) + 0.5))
+    (left, right), (low, high) = axes.get_xlim(), axes.get_ylim()
+    for number in range(1, len(layers) + 1, 1 + len(layers) // 12):
+        axes.annotate(f"{number}", (number, low), (0, -6), **LABEL_BELOW)
+    decades = range(math.ceil(low), math.floor(high) + 1)
+    for decade in decades[:: 1 + len(decades) // 7]:
+        axes.plot([left, right], [decade, decade], color=FAINT, linewidth=0.6, clip_on=False)
+        axes.annotate(f"{10.0**decade:.0e}", (left, decade), (-5, 0), **LABEL_LEFT)
+    axes.plot(places[:, 0], places[:, 1], color=BARS, linewidth=1.4, clip_on=False)
+    _draw_markers(axes, "none", places)
+    axes.plot([left, right], [_log10(floor)] * 2, **BOUND_LINE)
+    axes.annotate(f"differs from {visible.small_number(floor)}", (right, _log10(floor)), (0, 4), **LABEL_OF_BOUND)
+    first = next((layer.name for layer in layers if layer.distance > floor), "none")
+    return _as_inline(figure, f"distance of states after {len(layers)} layers; the first that differs: {first}")
 
 
 def _make_axes(width: tuple[float, float], height: tuple[float, float]) -> tuple[Figure, Axes]:

@@ -11,7 +11,7 @@ from typing import Self
 import jinja2
 from markupsafe import Markup
 
-from vela.graphs import errors
+from vela.graphs import errors, mutation
 from vela.verify.report import figures, limits, matrix, reading, summary, visible
 
 TEMPLATES = Path(__file__).parent / "templates"
@@ -28,12 +28,14 @@ class Plots:
         runs: Every run by its length.
         runs_name: What is plotted for a run.
         runs_bound: The largest that the bar allows; None where it bounds none.
+        layers: States after each layer, of a graph that failed; None where there are none.
     """
 
     decades: Markup
     runs: Markup
     runs_name: str
     runs_bound: float | None
+    layers: Markup | None = None
 
     @classmethod
     def from_graph(cls, graph: summary.GraphSummary) -> Self | None:
@@ -47,11 +49,13 @@ class Plots:
         name = "Max |Δlogit|" if is_logit else f"Max {bounds.unit}"
         bound = bounds.logit if is_logit else bounds.maximum
         lost = [run for run in found.runs if bounds.is_lost(run, found)]
+        layers = found.diagnosis.layers if found.diagnosis else ()
         return cls(
             figures.draw_decades(graph.decades, bounds.maximum, bounds.unit),
             figures.draw_runs(found.runs, field, bound, lost, name),
             name,
             bound,
+            figures.draw_layers(layers, mutation.STATES_DIFFER) if layers else None,
         )
 
 
