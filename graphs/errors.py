@@ -40,6 +40,10 @@ class GraphError(VelaError):
     """An ONNX file breaks the tensor contract or a rule of its target."""
 
 
+class ForeignTables(GraphError):
+    """A graph holds every tensor of its checkpoint, and others besides, so it computes otherwise."""
+
+
 class BundleError(VelaError):
     """A bundle cannot be used as it lies there."""
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import msgspec
 
-from vela.graphs import heads, manifest, mutation, record
+from vela.graphs import contract, heads, manifest, mutation, record
 from vela.verify import answering, bars, diagnosis, judge, mutants, recording, reference, taps
 
 PROBES = "probes.mutants"
@@ -42,6 +42,15 @@ def locate(outcome: recording.Outcome, asked: answering.Asked, states: reference
         outcome,
         diagnosis=msgspec.structs.replace(found, layers=layers, statement=f"{found.statement}{taps.say(layers)}"),
     )
+
+
+def lay_to_rounding(outcome: recording.Outcome, precision: contract.WeightPrecision | None) -> recording.Outcome:
+    """Name the rounding of a graph whose every tensor is the checkpoint's within it: that is known, not guessed."""
+    found = outcome.diagnosis
+    if found is None or found.cause is not None or precision in (None, "fp32"):
+        return outcome
+    statement = f"precision: {precision} weights of this checkpoint, each within its rounding; {found.statement}"
+    return replace(outcome, diagnosis=msgspec.structs.replace(found, cause="precision", statement=statement))
 
 
 def check_probes(score: mutation.Mutation, bar: bars.Bar) -> record.Check:

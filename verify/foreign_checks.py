@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from vela.graphs import contract, record
+from vela.graphs import contract, errors, record
 from vela.verify import checkpoint, foreign, graph_file
 from vela.verify.static import census, contract_check, dataflow, graph_constants, identity, rotary, tables, weights
 from vela.verify.static.graph_constants import Constant
@@ -28,11 +28,13 @@ class Found:
         checks: In the order in which they ran.
         interface: How to feed and read it; None where it cannot be read so.
         precision: What its weights were rounded to; None where they are not the checkpoint's.
+        has_all_weights: Whether every tensor of the checkpoint is in it, whatever else is.
     """
 
     checks: tuple[record.Check, ...]
     interface: foreign.Foreign | None = None
     precision: contract.WeightPrecision | None = None
+    has_all_weights: bool = False
 
     @property
     def has_failed(self) -> bool:
@@ -41,8 +43,9 @@ class Found:
 
     @property
     def is_decided(self) -> bool:
-        """Whether inference would add nothing to the verdict."""
-        return any(check.status == "failed" and check.name in DECISIVE for check in self.checks)
+        """Whether inference would add nothing to the verdict: of the checkpoint's own weights it tells the cause."""
+        telling = {"weights.identity"} if self.has_all_weights else set[str]()
+        return any(check.status == "failed" and check.name in DECISIVE - telling for check in self.checks)
 
 
 def check_foreign(path: Path, source: checkpoint.Checkpoint) -> Found:
@@ -68,8 +71,17 @@ def check_foreign(path: Path, source: checkpoint.Checkpoint) -> Found:
         run_check("graph.dataflow", lambda: dataflow.check_dataflow(graph, None)),
         run_check("graph.rotary", lambda: _check_rotary(graph, constants, source, exit_layer)),
     ]
-    same, weights_found = _attempt("weights.identity", lambda: _identify(constants, source, exit_layer, path.name))
-    return Found((*checks, same), interface, weights_found.precision if weights_found else None)
+    beside: list[errors.ForeignTables] = []
+
+    def identify() -> identity.Identity:
+        try:
+            return _identify(constants, source, exit_layer, path.name)
+        except errors.ForeignTables as cause:
+            beside.append(cause)
+            raise
+
+    same, found = _attempt("weights.identity", identify)
+    return Found((*checks, same), interface, found.precision if found else None, bool(found or beside))
 
 
 @dataclass(frozen=True, slots=True)

@@ -72,6 +72,7 @@ def verify_file(
         asked = foreign_runs.Asked(found.interface, source.head, pad_id, options.device, options.session)
         outcome = _answer(asked, source, make_references(), options, progress)
         outcome = explaining.explain(outcome, source.head, asked.graph, chosen)
+        outcome = explaining.lay_to_rounding(outcome, found.precision)
     about = recording.About(
         graph_id=foreign.graph_id_of(path),
         graph_sha256=digests.sha256_of_file(path) if path.is_file() else "",

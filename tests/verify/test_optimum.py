@@ -49,6 +49,8 @@ def test_the_theta_that_transformers_4_takes_fails_and_is_named(files):
     assert "Cos of theta 10,000" in failed["graph.rotary"]
     assert "a RoPE table: theta 10,000" in failed["weights.identity"]
     assert "all 24 tensors of the checkpoint are in the graph, and 1 tensors" in failed["weights.identity"]
+    assert found.diagnosis.cause == "local theta"
+    assert "with local RoPE theta 10,000 instead of 160,000, to" in found.cause
 
 
 def test_the_same_export_done_right_passes(files):

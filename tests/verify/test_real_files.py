@@ -89,6 +89,7 @@ def test_an_int8_graph_is_recognised_as_its_checkpoint_and_judged_by_the_reduced
     assert "101 tensors found by content (63 as fp32, 38 as int8)" in details["weights.identity"]
     assert set(failed(found)) <= {"parity.reduced"}
     assert "cosine 0.99" in details["parity.reduced"]
+    assert found.diagnosis.statement.startswith("precision: int8 weights of this checkpoint")
     assert found.compared == found.planned > 0
     assert min(run.cosine for run in found.runs) > 0.99
 

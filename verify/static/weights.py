@@ -192,9 +192,11 @@ def other_weights(missing: Sequence[str], needed: int, foreign: Sequence[str], w
         where: The graph's file name.
     """
     found = f"all {needed} tensors of the checkpoint are in the graph"
+    kind: type[errors.GraphError] = errors.ForeignTables
     if missing:
         found = f"{len(missing)} of {needed} tensors of the checkpoint are not in the graph{_listed(missing)}"
-    return errors.GraphError(
+        kind = errors.GraphError
+    return kind(
         f"other weights: {found}, and {len(foreign)} tensors of the graph are not the checkpoint's{_listed(foreign)}",
         expected="every tensor of the checkpoint, and nothing else but recomputable tables",
         where=where,
