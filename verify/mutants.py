@@ -154,7 +154,7 @@ def judge_mutants(
     """
     asked = {run.case.id for run in planned}
     padded = {run.case.id for run in planned if run.padding_class(graph) != "none"}
-    fitting = [case for case in found.pool.cases if graph.fits(1, case.tokens)]
+    fitting = [case for case in found.pool.cases if _takes(graph, case)]
     judged = []
     for measured in found.measured:
         chosen = padded if measured.facts.needs_pads else asked
@@ -167,6 +167,11 @@ def judge_mutants(
         told = [difference for difference in differences if difference.case.id in chosen]
         judged.append(_judge(measured.facts, told, differences, head.kind, noise, bar))
     return mutation.Mutation(tuple(judged), len(found.pool.cases))
+
+
+def _takes(graph: manifest.Graph, case: cases.Case) -> bool:
+    """Say whether a graph can be asked a case: without a mask a fixed one takes just its own length."""
+    return graph.fits(1, case.tokens) and (graph.takes_mask or graph.sequence in (None, case.tokens))
 
 
 def _outputs_of(graph: manifest.Graph, answer: reference.Answer) -> reference.Answer:

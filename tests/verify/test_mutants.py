@@ -95,6 +95,13 @@ def test_a_mutant_of_padding_counts_on_padded_runs_alone() -> None:
     assert judged(Shifted(facts, 0.1), EVERY, sequence=64).fate == "killed"
 
 
+def test_a_graph_of_one_length_without_a_mask_is_not_blamed_for_inputs_that_it_cannot_take() -> None:
+    shown_by_short = Shifted(WINDOW, 0.1, beyond=4)
+
+    assert judged(shown_by_short, EVERY[2:], sequence=48, takes_mask=False).fate == "killed"
+    assert judged(shown_by_short, [], sequence=40, takes_mask=False).fate == "indistinguishable"
+
+
 def test_a_looser_bar_kills_less() -> None:
     assert judged(Shifted(WINDOW, 1e-3), EVERY).fate == "killed"
     assert judged(Shifted(WINDOW, 1e-3), EVERY, bars.STRICT_GPU).fate == "alive"
