@@ -25,9 +25,10 @@ Cause = Literal[
     "precision",
 ]
 STATES_DIFFER = 2e-5  # relative distance from which a layer's states are others: between FP32's rounding and any fault
-# `killed` by the answers, `seen` by a static check whatever the inputs are, `alive` where neither sees it,
-# `indistinguishable` where it answers like the checkpoint on every input.
-Fate = Literal["killed", "seen", "alive", "indistinguishable"]
+# `killed` by the answers, `seen` by a static check whatever the inputs are, `alive` where an input would have killed it
+# that was not asked, `tolerated` where no input breaks a bound of this bar, `indistinguishable` where none tells it
+# from the checkpoint.
+Fate = Literal["killed", "seen", "alive", "tolerated", "indistinguishable"]
 
 
 class Mutant(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -57,11 +57,14 @@ def check_probes(score: mutation.Mutation, bar: bars.Bar) -> record.Check:
     """Say whether the inputs could have shown every fault that can be shown.
 
     Only bars that bound logits by the reference's noise promise that: what a graph computes is proven under those, and
-    under others, on a GPU or for rounded weights, how an engine computes it.
+    under others, on a GPU or for rounded weights, how an engine computes it. A mutant that no input moves beyond a
+    bound blocks nothing: the bar tolerates it, on an honest graph as on any.
     """
     alive = [f"{mutant.statement} ({mutant.reason})" for mutant in score.of_fate("alive")]
-    hidden = len(score.of_fate("indistinguishable"))
+    hidden, tolerated = (len(score.of_fate(fate)) for fate in ("indistinguishable", "tolerated"))
     detail = f"{score.score} mutants that can be killed were, {hidden} cannot be told from the checkpoint"
+    if tolerated:
+        detail += f", {tolerated} are within the bounds of this bar"
     if alive:
         detail += f"; alive: {'; '.join(alive)}"
     is_open = bool(alive) and bar.logit_floor is not None

@@ -17,6 +17,7 @@ from vela.verify import bars, cases, compare, judge, reference, runs
 POOL_TOKENS = 512  # four windows of the family; a longer input shows no mutant that these do not
 POOL_CASES = 32
 FEWEST_CASES = 8  # a smaller pool says nothing of a score
+OF_EACH_GRAPH = 3  # of what each graph is always asked: the shortest, the longest that fits a pool, and one between
 # Below this multiple of the reference's own noise a mutant cannot be told from the checkpoint by any answer.
 NOISE_FACTOR = 3.0
 
@@ -110,11 +111,12 @@ def choose_pool(
         half_window: Of the local layers.
         count: How many cases at most.
     """
-    required = _fitting(run.case for listed in planned for run in listed.required)
-    chosen = runs.pick_probes(required, max(count // 2, count - len(made)))
+    each = max(OF_EACH_GRAPH, count // (2 * max(1, len(planned))))
+    required = [runs.evenly(_fitting(run.case for run in listed.required), each) for listed in planned]
+    chosen = list(dict.fromkeys(case for some in required for case in some))
     others = [case for case in _fitting(made) if case not in {*chosen}]
-    filled = [*chosen, *runs.evenly(others, max(2, count - len(chosen)))][:count]
-    return Pool(tuple(filled), 2 * half_window + 3)
+    filled = [*chosen, *runs.evenly(others, max(2, count - len(chosen)))]
+    return Pool(tuple(filled[: max(count, len(chosen))]), 2 * half_window + 3)
 
 
 def _fitting(made: Iterable[cases.Case]) -> list[cases.Case]:
@@ -140,8 +142,8 @@ def judge_mutants(
 ) -> mutation.Mutation:
     """Say which mutants one graph's runs would have shown.
 
-    A mutant can be killed where any input of the pool that the graph takes tells it from the checkpoint, and it is
-    killed where one that the graph was asked breaks a bound.
+    A mutant can be killed where any input of the pool that the graph takes breaks a bound of the bar, and it is killed
+    where one does that the graph was asked.
 
     Args:
         found: The mutants with their answers.
@@ -194,10 +196,9 @@ def _judge(
 
     if facts.equal_because:
         return ended("indistinguishable", facts.equal_because)
-    for difference in sorted(asked, key=effect_of, reverse=True):
-        evidence = judge.Evidence.from_differences(kind, [difference], 1, noise)
-        if judge.judge(evidence, bar).verdict == "failed":
-            return ended("killed", f"by {difference.case.id} of {difference.case.tokens} tokens")
+    killer, other = (_first_to_break(some, kind, noise, bar) for some in (asked, fitting))
+    if killer is not None:
+        return ended("killed", f"by {killer.case.id} of {killer.case.tokens} tokens")
     if facts.seen_by:
         return ended("seen", f"by {facts.seen_by}, whatever the inputs")
     if facts.needs_pads and not fitting:
@@ -205,8 +206,23 @@ def _judge(
     if largest < NOISE_FACTOR * noise:
         told = f"|Δlogit| {largest:.1e} on the {len(fitting)} inputs that fit, below {NOISE_FACTOR:g} x the noise"
         return ended("indistinguishable", told)
-    told = f"|Δlogit| {largest:.1e} can be shown, {largest_asked:.1e} is on {len(asked)} inputs and breaks no bound"
-    return ended("alive", told)
+    if other is None:
+        return ended(
+            "tolerated", f"|Δlogit| {largest:.1e} at most on the {len(fitting)} inputs that fit, in every bound"
+        )
+    told = f"{other.case.id} of {other.case.tokens} tokens would have shown it, and was not asked"
+    return ended("alive", f"{told}; |Δlogit| {largest_asked:.1e} on the {len(asked)} that were")
+
+
+def _first_to_break(
+    differences: Sequence[compare.Difference], kind: heads.SurfaceKind, noise: float, bar: bars.Bar
+) -> compare.Difference | None:
+    """Give the largest difference that breaks a bound by itself."""
+    for difference in sorted(differences, key=effect_of, reverse=True):
+        evidence = judge.Evidence.from_differences(kind, [difference], 1, noise)
+        if judge.judge(evidence, bar).verdict == "failed":
+            return difference
+    return None
 
 
 def effect_of(difference: compare.Difference) -> float:

@@ -67,7 +67,7 @@ def test_inputs_that_do_not_show_it_leave_it_alive_or_unseen() -> None:
 
     assert judged(Shifted(WINDOW, 0.1, beyond=40), short).fate == "alive"
     assert judged(Shifted(WINDOW, 0.1, beyond=40), short, sequence=32).fate == "indistinguishable"
-    assert judged(Shifted(WINDOW, 1e-5), EVERY).fate == "alive"
+    assert judged(Shifted(WINDOW, 1e-5), EVERY).fate == "tolerated"
     assert judged(Shifted(WINDOW, 2e-6), EVERY).fate == "indistinguishable"
 
 
@@ -104,7 +104,7 @@ def test_a_graph_of_one_length_without_a_mask_is_not_blamed_for_inputs_that_it_c
 
 def test_a_looser_bar_kills_less() -> None:
     assert judged(Shifted(WINDOW, 1e-3), EVERY).fate == "killed"
-    assert judged(Shifted(WINDOW, 1e-3), EVERY, bars.STRICT_GPU).fate == "alive"
+    assert judged(Shifted(WINDOW, 1e-3), EVERY, bars.STRICT_GPU).fate == "tolerated"
 
 
 def score(*fates: mutation.Fate) -> mutation.Mutation:
@@ -118,6 +118,28 @@ def test_one_mutant_alive_blocks_a_pass_and_is_named() -> None:
     assert found.status == "not_run"
     assert "2 of 3" in found.detail
     assert "mutant alive" in found.detail
+
+
+def test_what_the_bar_tolerates_blocks_nothing_and_is_counted() -> None:
+    found = explaining.check_probes(score("killed", "tolerated"), bars.STRICT)
+
+    assert found.status == "passed"
+    assert "1 of 1" in found.detail
+    assert "1 are within the bounds" in found.detail
+
+
+def test_every_graph_is_asked_some_of_the_pool() -> None:
+    listed = [
+        runs.Planned(tuple(runs.Run(case(tokens)) for tokens in range(start, 900, 37)), ()) for start in range(2, 30)
+    ]
+
+    pool = mutants.choose_pool(listed, list(map(case, range(2, 700))), half_window=16, count=16)
+
+    ids = {made.id for made in pool.cases}
+    for planned in listed:
+        fitting = [run.case for run in planned.required if run.case.tokens <= mutants.POOL_TOKENS]
+        assert len(ids & {made.id for made in fitting}) >= mutants.OF_EACH_GRAPH
+        assert max(fitting, key=lambda made: made.tokens).id in ids
 
 
 def test_none_alive_is_a_pass_and_other_bars_only_state_the_score() -> None:
