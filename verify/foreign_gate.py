@@ -26,8 +26,10 @@ from vela.verify import (
     gate,
     journal,
     meter,
+    mutants,
     plan,
     recording,
+    runs,
     schedule,
 )
 from vela.verify import ground as grounds
@@ -70,7 +72,7 @@ def verify_file(
     if found.interface is not None and not is_over:
         pad_id = int(source.config["pad_token_id"])
         asked = foreign_runs.Asked(found.interface, source.head, pad_id, options.device, options.session)
-        outcome = _answer(asked, source, make_references(), options, progress)
+        outcome = _answer(asked, source, make_references(), options, progress, chosen)
         outcome = explaining.explain(outcome, source.head, asked.graph, chosen)
         outcome = explaining.lay_to_rounding(outcome, found.precision)
     about = recording.About(
@@ -96,6 +98,7 @@ def _answer(
     references: grounds.References,
     options: GateOptions,
     progress: gate.Progress,
+    chosen: bars.Bar,
 ) -> recording.Outcome:
     """Plan, ask the reference, and let the graph answer."""
     prepared = foreign_runs.prepare(asked, source, references, options)
@@ -111,6 +114,12 @@ def _answer(
     ground = asking.lay(planned.cases, prepared.noise_cases, prepared.pool)
     if foreign_runs.gives_unit_vectors(asked, part.kept):
         ground = foreign_runs.of_unit_length(ground)
+    if ground.mutants is not None:
+        added = mutants.separating_runs(
+            ground.mutants, source.head, asked.graph, ground.answers, part.kept, ground.noise, chosen
+        )
+        fitting = foreign_runs.fit_shape(asked.graph, runs.Planned(added, ())).required
+        part = replace(part, kept=(*part.kept, *fitting), whole=part.whole + len(fitting))
     expected = answering.Expected(
         ground.answers, ground.noise, _ask_fresh(asked, part, prepared, gauge), ground.watched
     )

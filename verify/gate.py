@@ -21,6 +21,7 @@ from vela.verify import (
     fresh_process,
     journal,
     meter,
+    mutants,
     plan,
     probes,
     recording,
@@ -139,13 +140,14 @@ def _judge_all(
     for line in planned.lines():
         progress(line)
     gauge = meter.Meter(progress, planned.seconds)
-    finished = _finished(planned, kept, gauge)
-    if kept.is_resumed:
-        progress(f"resumed: {len(finished)} of {len(parts)} graphs were judged before the interruption")
     asking = grounds.Asking(prepared.references, prepared.seconds_of_case, kept, gauge)
     ground = grounds.Ground.nothing()
     if planned.cases:
         ground = asking.lay(planned.cases, prepared.noise_cases, prepared.pool)
+        planned = replace(planned, graphs=tuple(_with_probes(subject, part, ground) for part in planned.graphs))
+    finished = _finished(planned, kept, gauge)
+    if kept.is_resumed:
+        progress(f"resumed: {len(finished)} of {len(parts)} graphs were judged before the interruption")
     waiting = {part.graph.id: part for part in planned.graphs if part.graph.id not in finished}
     fresh = _ask_fresh(subject, prepared, [part for part in waiting.values() if part.kept], gauge)
     judging = _Judging(subject, ground, gauge, prepared)
@@ -184,6 +186,16 @@ def _keep_golden(subject: _Subject, ground: grounds.Ground, records: Sequence[re
     }
     chosen = probes.choose_probes(ground.mutants, ground.answers)
     golden.write(opened, probes.make_golden(chosen, ground.answers, ground.noise, facts, recording.tool_versions()))
+
+
+def _with_probes(subject: _Subject, part: plan.GraphPlan, ground: grounds.Ground) -> plan.GraphPlan:
+    """Add to a graph's runs those that kill mutants which the others do not."""
+    if ground.mutants is None:
+        return part
+    bar = bars.choose_bar(subject.options.bar, subject.options.device.kind)
+    head, noise = subject.source.head, ground.noise
+    added = mutants.separating_runs(ground.mutants, head, part.graph, ground.answers, part.kept, noise, bar)
+    return replace(part, kept=(*part.kept, *added), whole=part.whole + len(added))
 
 
 def _finished(planned: plan.Plan, kept: journal.Journal, gauge: meter.Meter) -> dict[str, record.Record]:

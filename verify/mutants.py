@@ -154,21 +154,63 @@ def judge_mutants(
         noise: The reference's own.
         bar: The deciding bar.
     """
-    asked = {run.case.id for run in planned}
-    padded = {run.case.id for run in planned if run.padding_class(graph) != "none"}
-    fitting = [case for case in found.pool.cases if _takes(graph, case)]
     judged = []
     for measured in found.measured:
-        chosen = padded if measured.facts.needs_pads else asked
-        shown = fitting if graph.takes_mask or not measured.facts.needs_pads else []
-        differences = [
-            compare.compare_answers(head, case, _outputs_of(graph, measured.answers[case.id]), answers[case.id], "none")
-            for case in shown
-            if case.id in measured.answers
-        ]
-        told = [difference for difference in differences if difference.case.id in chosen]
-        judged.append(_judge(measured.facts, told, differences, head.kind, noise, bar))
+        told, fitting = _differences(found.pool, measured, head, graph, answers, planned)
+        judged.append(_judge(measured.facts, told, fitting, head.kind, noise, bar))
     return mutation.Mutation(tuple(judged), len(found.pool.cases))
+
+
+def separating_runs(
+    found: Mutants,
+    head: heads.Head,
+    graph: manifest.Graph,
+    answers: Mapping[str, reference.Answer],
+    planned: Sequence[runs.Run],
+    noise: float,
+    bar: bars.Bar,
+) -> tuple[runs.Run, ...]:
+    """Give the runs that kill what a graph's planned runs do not: the probes that separate best, each for what it adds.
+
+    Args:
+        found: The mutants with their answers.
+        head: Of the checkpoint.
+        graph: The graph.
+        answers: The checkpoint's, by case id.
+        planned: What it is asked in any case; nothing is added to nothing.
+        noise: The reference's own.
+        bar: The deciding bar.
+    """
+    added: dict[runs.Run, None] = {}
+    for measured in found.measured if planned else ():
+        facts = measured.facts
+        told, fitting = _differences(found.pool, measured, head, graph, answers, (*planned, *added))
+        is_seen = bool(facts.seen_by) or _first_to_break(told, head.kind, noise, bar) is not None
+        killer = None if is_seen else _first_to_break(fitting, head.kind, noise, bar)
+        if killer is not None:
+            is_padded = facts.needs_pads and graph.sequence is None
+            added[runs.Run(killer.case, pad_to=killer.case.tokens + found.pool.pads if is_padded else None)] = None
+    return tuple(added)
+
+
+def _differences(
+    pool: Pool,
+    measured: Measured,
+    head: heads.Head,
+    graph: manifest.Graph,
+    answers: Mapping[str, reference.Answer],
+    planned: Sequence[runs.Run],
+) -> tuple[list[compare.Difference], list[compare.Difference]]:
+    """Give a mutant's differences on the inputs that a graph is asked, and on all that fit it."""
+    needs_pads = measured.facts.needs_pads
+    asked = {run.case.id for run in planned if not needs_pads or run.padding_class(graph) != "none"}
+    shown = [case for case in pool.cases if _takes(graph, case)] if graph.takes_mask or not needs_pads else []
+    fitting = [
+        compare.compare_answers(head, case, _outputs_of(graph, measured.answers[case.id]), answers[case.id], "none")
+        for case in shown
+        if case.id in measured.answers
+    ]
+    return [difference for difference in fitting if difference.case.id in asked], fitting
 
 
 def _takes(graph: manifest.Graph, case: cases.Case) -> bool:

@@ -71,6 +71,7 @@ def test_eight_short_sentences_leave_mutants_alive_and_block_the_pass(copied, ch
         return runs.Planned(plan(graph, graphs, short, *arguments).required, ())
 
     monkeypatch.setattr(runs, "plan_runs", eight_short)
+    monkeypatch.setattr(mutants, "separating_runs", lambda *_: ())
     options = GateOptions(max_tokens=64, graph_ids=("model",))
 
     (found,) = verification.verify_folder(copied[SAMPLE], checkpoints[SAMPLE], options, lambda _: None)
@@ -80,6 +81,24 @@ def test_eight_short_sentences_leave_mutants_alive_and_block_the_pass(copied, ch
     assert found.verdict == "not_compared"
     assert found.cause.startswith("probes.mutants")
     assert "a half-window of 15 instead of 16" in found.cause
+
+
+def test_probes_that_separate_are_added_where_eight_short_sentences_do_not(copied, checkpoints, monkeypatch) -> None:
+    plan = runs.plan_runs
+
+    def eight_short(graph, graphs, made, *arguments) -> runs.Planned:
+        short = [case for case in made if 2 < case.tokens < 12][:8]
+        return runs.Planned(plan(graph, graphs, short, *arguments).required, ())
+
+    monkeypatch.setattr(runs, "plan_runs", eight_short)
+    options = GateOptions(max_tokens=64, graph_ids=("model", "portable-b1-s64"))
+
+    records = verification.verify_folder(copied[SAMPLE], checkpoints[SAMPLE], options, lambda _: None)
+
+    for found in records:
+        assert found.verdict == "passed", found.cause
+        assert not found.mutants.of_fate("alive")
+        assert max(run.tokens for run in found.runs) > 16  # a window further than any of the eight is long
 
 
 def test_every_sample_has_its_killable_mutants_killed_and_the_others_listed_with_a_reason(bundles) -> None:
