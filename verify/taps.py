@@ -51,10 +51,11 @@ def measure(
         ]
     except (errors.VelaError, ValueError, KeyError):
         return ()  # whatever keeps it from running is said by the checks
+    distances = np.max(found, axis=0)
+    if not np.isfinite(distances).all():
+        return ()  # states of which some are no numbers: nothing can be said of where the others begin to differ
     return tuple(
-        mutation.Layer(f"layer {layer}", float(distance))
-        for layer, distance in zip(layers, np.max(found, axis=0), strict=True)
-        if np.isfinite(distance)
+        mutation.Layer(f"layer {layer}", float(distance)) for layer, distance in zip(layers, distances, strict=True)
     )
 
 

@@ -78,3 +78,10 @@ def test_nothing_is_written_beside_the_bundle(copied, source, states) -> None:
     assert taps.measure(asked(copied[SAMPLE], "model", source), states, planned())
 
     assert sorted(path.name for path in copied[SAMPLE].rglob("*")) == before
+
+
+def test_states_that_are_no_numbers_are_not_taken_for_states_that_agree(bundles, source, states) -> None:
+    def broken(rows):
+        return [[state * np.nan if number == 2 else state for number, state in enumerate(row)] for row in states(rows)]
+
+    assert taps.measure(asked(bundles[SAMPLE], "model", source), broken, planned()) == ()
