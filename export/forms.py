@@ -133,9 +133,13 @@ def _scorer(dimension: int) -> nn.ModuleDict:
 
 
 def mean_over_mask(hidden: torch.Tensor, attention_mask: torch.Tensor) -> torch.Tensor:
-    """Average (B, T, H) hidden states over the tokens that a (B, T) mask keeps, special tokens included."""
-    weights = attention_mask.unsqueeze(-1).to(hidden.dtype)
-    return (hidden * weights).sum(dim=1) / weights.sum(dim=1)
+    """Average (B, T, H) hidden states over the tokens that a (B, T) mask keeps, special tokens included.
+
+    A product with the mask, and no sum over an axis: ONNX Runtime adds up a lone row in another order than a row in
+    company, so that the last bits of an answer would depend on who else asks. Its products of a batch are independent.
+    """
+    weights = attention_mask.unsqueeze(1).to(hidden.dtype)
+    return torch.matmul(weights, hidden).squeeze(1) / weights.sum(dim=2)
 
 
 @dataclass(frozen=True, slots=True)

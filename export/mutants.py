@@ -19,7 +19,7 @@ from torch import nn
 
 from vela.export import mistakes
 from vela.export import reference as references
-from vela.graphs import heads, mutation
+from vela.graphs import causes, heads
 from vela.verify import checkpoint, mutants, reference
 from vela.verify.architecture import rope
 from vela.verify.architecture.bert import Bert
@@ -28,7 +28,7 @@ from vela.verify.architecture.modernbert import ModernBert
 KNOWN_THETA = 10_000.0  # what readers take where they find no theta
 WIDE_EPSILON = 1e-3
 LAYER_NAMES: dict[str, str] = {"full_attention": "global", "sliding_attention": "local"}
-CAUSES: dict[str, mutation.Cause] = {"full_attention": "global theta", "sliding_attention": "local theta"}
+CAUSES: dict[str, causes.Cause] = {"full_attention": "global theta", "sliding_attention": "local theta"}
 
 Change = Callable[[], AbstractContextManager[None]]
 Padding = Literal["everywhere", "in attention", "in pooling"]  # where pads are taken for tokens

@@ -103,14 +103,21 @@ class PyTorchReference:
         with self._threads():
             return self._answer(rows)
 
-    def states(self, rows: Sequence[tuple[int, ...]]) -> list[list[NDArray[np.float64]]]:
-        """Give each row's hidden states after each layer, (T, H), the last after the final norm."""
+    def states(
+        self, rows: Sequence[tuple[int, ...]], sketch: NDArray[np.float32] | None = None
+    ) -> list[list[NDArray[np.float64]]]:
+        """Give each row's hidden states after each layer, (T, H), the last after the final norm.
+
+        Args:
+            rows: Token ids.
+            sketch: (H, S) projections of the states to give instead, where the states themselves would not fit.
+        """
         found = []
         with self._threads(), torch.inference_mode():
             for row in rows:
                 input_ids = torch.tensor([row])
                 states = self._hidden_states(input_ids, torch.ones_like(input_ids))
-                found.append([state[0].double().numpy() for state in states[1:]])
+                found.append([_projected(state[0], sketch) for state in states[1:]])
         return found
 
     @contextlib.contextmanager
@@ -177,6 +184,11 @@ class PyTorchReference:
                 logit = inner @ weight["out.weight"][0] + weight["out.bias"]
                 found[contract.score_output(layer, size)] = logit.double().numpy()
         return found
+
+
+def _projected(state: torch.Tensor, sketch: NDArray[np.float32] | None) -> NDArray[np.float64]:
+    wide = state.double().numpy()
+    return wide if sketch is None else wide @ sketch.astype(np.float64)
 
 
 def _check_loading(loading: dict[str, object]) -> None:

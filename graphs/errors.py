@@ -5,6 +5,8 @@ what was expected, where, and what to do next. The parts stay attributes, so tha
 surface and the records render the same facts. `ValueError` is for misuse by our own callers, never for input.
 """
 
+from vela.graphs import causes
+
 
 class VelaError(Exception):
     """Root of every error that Vela raises on purpose.
@@ -14,14 +16,18 @@ class VelaError(Exception):
         expected: What should have been there.
         where: File, tensor, field or stage.
         fix: What the reader can do next.
+        cause: What must be wrong, where this can have no other cause.
     """
 
-    def __init__(self, found: str, *, expected: str, where: str, fix: str) -> None:
+    cause: causes.Cause | None = None  # of a class that can have no other
+
+    def __init__(self, found: str, *, expected: str, where: str, fix: str, cause: causes.Cause | None = None) -> None:
         super().__init__(f"{where}: found {found}; expected {expected}. {fix}")
         self.found = found
         self.expected = expected
         self.where = where
         self.fix = fix
+        self.cause = cause or self.cause
 
 
 class CheckpointError(VelaError):
@@ -99,6 +105,8 @@ class ProviderUnavailable(EngineError):
 class PlacementMismatch(EngineError):
     """Nodes ran on another provider than the one asked for."""
 
+    cause = "engine fell back"
+
 
 class GoldenMismatch(EngineError):
     """A loaded graph does not give the golden answers of its bundle."""
@@ -107,6 +115,8 @@ class GoldenMismatch(EngineError):
 class CompileCacheInvalid(EngineError):
     """A compiled program on disk is not the one for this graph."""
 
+    cause = "compile cache stale"
+
 
 class RequestError(VelaError):
     """A request cannot be answered; one HTTP status each, in serve/http/errors.py."""
@@ -114,6 +124,10 @@ class RequestError(VelaError):
 
 class InvalidRequest(RequestError):
     """The request's body or one of its fields is wrong."""
+
+
+class Unauthorized(RequestError):
+    """The server asks for a key, and the request has none or another."""
 
 
 class ModelNotFound(RequestError):
@@ -129,7 +143,15 @@ class UnsupportedSurface(RequestError):
 
 
 class Overloaded(RequestError):
-    """The queue is full; try again later."""
+    """The queue is full; try again later.
+
+    Args:
+        retry_after_s: When there will be room, as far as can be told.
+    """
+
+    def __init__(self, found: str, *, expected: str, where: str, fix: str, retry_after_s: float) -> None:
+        super().__init__(found, expected=expected, where=where, fix=fix)
+        self.retry_after_s = retry_after_s
 
 
 class NotReady(RequestError):

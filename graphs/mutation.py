@@ -10,20 +10,8 @@ from typing import Literal
 
 import msgspec
 
-Cause = Literal[
-    "global theta",
-    "local theta",
-    "thetas exchanged",
-    "RoPE scaling",
-    "window",
-    "padding mask",
-    "pooling",
-    "label order",
-    "activation",
-    "norm epsilon",
-    "stale layer",
-    "precision",
-]
+from vela.graphs.causes import Cause
+
 STATES_DIFFER = 2e-5  # relative distance from which a layer's states are others: between FP32's rounding and any fault
 # `killed` by the answers, `seen` by a static check whatever the inputs are, `alive` where an input would have killed it
 # that was not asked, `tolerated` where no input breaks a bound of this bar, `indistinguishable` where none tells it
@@ -95,10 +83,12 @@ class Layer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     Attributes:
         name: Such as `layer 3`; the last one is after the final norm.
         distance: Of the states of all tokens, relative to their length; the largest over the runs.
+        introduced: The same where the layer is fed the checkpoint's own state; None where that was not measured.
     """
 
     name: str
     distance: float
+    introduced: float | None = None
 
 
 class Diagnosis(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -9,7 +9,7 @@ from typing import Literal
 
 import msgspec
 
-from vela.graphs import contract, heads, mutation
+from vela.graphs import causes, contract, heads, mutation
 
 SCHEMA_VERSION = 2
 RECORD_LIMIT_BYTES = 16 << 20  # untrusted input is bounded; real ones are tens of kilobytes
@@ -50,12 +50,14 @@ class Check(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         status: `not_run` is never a pass.
         detail: What was found; for a failure also what was expected and what to do.
         duration_s: Seconds.
+        cause: What must be wrong, where a failure of this check can have no other cause.
     """
 
     name: str
     status: CheckStatus
     detail: str
     duration_s: float
+    cause: causes.Cause | None = None
 
 
 class ClassStatistics(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -211,6 +213,7 @@ class Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         precision: What the graph's weights were rounded to, as their content shows; unknown where they are others.
         mutants: Which mutants of the checkpoint its inputs would have shown; None where none were asked.
         diagnosis: What a graph that failed parity is nearest to.
+        named: What is wrong, in one word; None on a pass, and where it is unknown.
     """
 
     schema_version: int
@@ -240,6 +243,7 @@ class Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     precision: contract.WeightPrecision | Literal["unknown"] = "fp32"
     mutants: mutation.Mutation | None = None
     diagnosis: mutation.Diagnosis | None = None
+    named: causes.Cause | None = None
 
     def __post_init__(self) -> None:
         if self.verdict == "passed" and self.compared == 0:

@@ -119,11 +119,12 @@ class Session:
         _check_placement(inner, graph, device)
         return cls(inner, graph, _engine_facts(device, options))
 
-    def run(self, inputs: Mapping[str, NDArray[np.int64]], run_options: Any = None) -> Outputs:
+    def run(self, inputs: Mapping[str, NDArray[Any]], run_options: Any = None) -> Outputs:
         """Run one padded batch.
 
         Args:
-            inputs: `input_ids` and, where the graph takes it, `attention_mask`: (B, T) int64.
+            inputs: Those that the manifest names: `input_ids` and, where the graph takes it, `attention_mask`, (B, T)
+                int64.
             run_options: ONNX Runtime's RunOptions of the caller, through which a run can be stopped.
 
         Returns:

@@ -1,94 +1,46 @@
-"""A lane: the one thread that runs forwards on a device, in the order in which they came.
+"""A lane: the one thread that runs forwards on a device, and a second one that sees whether it still does.
 
 One thread, because sessions are fastest alone: several of them share the device's cores or queue and slow each other
-down. Callers hand in a request's forwards together and get a Job for each. A job whose caller is gone or out of time
-is dropped, or stopped if it runs. If the thread dies, every caller gets an error at once and the lane says so.
+down. Callers hand in a request's forwards together and get a Job for each. If the thread dies, or a run does not end in
+many times the time that it should take, every caller gets an error at once and the lane says so: a device that hangs
+does not come back by itself.
 """
 
 import logging
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future
-from typing import Any, Protocol
-
-import numpy as np
-from numpy.typing import NDArray
+from dataclasses import dataclass
 
 from vela.graphs import errors
-from vela.serve.runtime import onnxruntime
+from vela.serve.fair_queue import FairQueue
+from vela.serve.job import Job, Run, Work
 
 logger = logging.getLogger(__name__)
 
-# Tokens that may wait, padding included: two of the longest documents. A request that finds nothing waiting is always
-# taken, however large it is.
-WAITING_LIMIT_TOKENS = 65_536
-CLOSING_S = 5.0  # a forward that nobody waits for any more; a device that hangs must not keep the process
 
-
-class Work(Protocol):
-    """What a lane runs: a Forward, or a stand-in in tests."""
-
-    @property
-    def tokens(self) -> int:
-        """Cost, in tokens that the graph computes."""
-
-    def run(self, run_options: Any = None) -> NDArray[np.float32]:
-        """Run it; `run_options.terminate` set from another thread ends it early with an ItemError."""
-
-
-class Job:
-    """One forward in a lane.
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """What a lane takes and tolerates.
 
     Attributes:
-        future: Resolved once, with the output or an error, by the lane or by `stop`.
-        queued_s: When it was handed in, on the monotonic clock.
-        started_s: When it began to run; 0 before that.
-        finished_s: When it ended; 0 before that.
+        wait_s: Longest wait behind others that a request is expected to have; more are refused. A request that finds
+            nothing waiting is always taken, however large it is.
+        tokens: Tokens that may wait, padding included: each holds memory until its run.
+        pulse_s: How often the lane is looked at.
+        hang_s: What a run may take beyond what is expected of it.
+        hang_factor: How many times what is expected it may take besides.
     """
 
-    def __init__(self, work: Work, on_drop: Callable[["Job"], None]) -> None:
-        self.work = work
-        self.future: Future[NDArray[np.float32]] = Future()
-        self.queued_s = time.monotonic()
-        self.started_s = 0.0
-        self.finished_s = 0.0
-        self._on_drop = on_drop
-        self._guard = threading.Lock()
-        self._run_options: Any = None
+    wait_s: float = 5.0
+    tokens: int = 1 << 20  # thirty-two of the longest documents
+    pulse_s: float = 0.5
+    hang_s: float = 10.0
+    hang_factor: float = 20.0
 
-    def stop(self, reason: errors.VelaError) -> None:
-        """Give up on the job: its future gets `reason` now, and a run that is under way is ended."""
-        with self._guard:
-            if self.future.done():
-                return
-            self.future.set_exception(reason)
-            if self._run_options is None:
-                self._on_drop(self)
-            else:
-                self._run_options.terminate = True
 
-    def run(self) -> None:
-        """Run the work in the lane's thread; an exception that is no VelaError is a bug and passes through."""
-        with self._guard:
-            if self.future.done():
-                return
-            self._run_options = onnxruntime.RunOptions()
-        self.started_s = time.monotonic()
-        output, error = None, None
-        try:
-            output = self.work.run(self._run_options)
-        except errors.VelaError as raised:
-            error = raised
-        self.finished_s = time.monotonic()
-        with self._guard:
-            if self.future.done():
-                return
-            if output is None:
-                self.future.set_exception(error)
-            else:
-                self.future.set_result(output)
+DEFAULT_BOUNDS = Bounds()
+CLOSING_S = 5.0  # a forward that nobody waits for any more; a device that hangs must not keep the process
 
 
 class Lane:
@@ -96,27 +48,23 @@ class Lane:
 
     Args:
         name: The device's name, for messages.
-        limit_tokens: How much may wait.
-        on_death: Called in the dying thread, after its callers got their errors.
+        bounds: What it takes and tolerates.
+        on_death: Called once, after the lane's callers got their errors.
     """
 
-    def __init__(
-        self,
-        name: str,
-        limit_tokens: int = WAITING_LIMIT_TOKENS,
-        on_death: Callable[[], None] = lambda: None,
-    ) -> None:
+    def __init__(self, name: str, bounds: Bounds = DEFAULT_BOUNDS, on_death: Callable[[], None] = lambda: None) -> None:
         self.name = name
-        self._limit_tokens = limit_tokens
+        self.bounds = bounds
         self._on_death = on_death
-        self._waiting: deque[Job] = deque()
-        self._waiting_tokens = 0
-        self._running: Job | None = None
+        self._queue = FairQueue()
+        self._run: Run | None = None
         self._closing = False
         self._death: str | None = None
         self._wake = threading.Condition()
+        self._ended = threading.Event()
         self._thread = threading.Thread(target=self._work, name=f"lane-{name}", daemon=True)
         self._thread.start()
+        threading.Thread(target=self._watch, name=f"watch-{name}", daemon=True).start()
 
     @property
     def death(self) -> str | None:
@@ -126,7 +74,12 @@ class Lane:
     @property
     def waiting_tokens(self) -> int:
         """Tokens of the forwards that wait."""
-        return self._waiting_tokens
+        return self._queue.tokens
+
+    @property
+    def waiting_s(self) -> float:
+        """Seconds that the forwards that wait are expected to take."""
+        return self._queue.seconds
 
     def submit(self, works: Sequence[Work]) -> list[Job]:
         """Queue a request's forwards, all or none.
@@ -135,20 +88,14 @@ class Lane:
             Overloaded: too much is waiting already.
             NotReady: the lane died or is closing.
         """
-        tokens = sum(work.tokens for work in works)
+        seconds, tokens = sum(work.seconds for work in works), sum(work.tokens for work in works)
+        jobs = [Job(work, self._drop) for work in works]
         with self._wake:
             if self._death is not None or self._closing:
                 raise self._gone()
-            if self._waiting and self._waiting_tokens + tokens > self._limit_tokens:
-                raise errors.Overloaded(
-                    f"{self._waiting_tokens} tokens waiting and {tokens} more",
-                    expected=f"at most {self._limit_tokens} waiting tokens",
-                    where=self.name,
-                    fix="Try again after the time that Retry-After gives, or send smaller requests.",
-                )
-            jobs = [Job(work, self._drop) for work in works]
-            self._waiting.extend(jobs)
-            self._waiting_tokens += tokens
+            if len(self._queue):
+                self._require_room(seconds, tokens)
+            self._queue.push(jobs)
             self._wake.notify()
         return jobs
 
@@ -157,45 +104,75 @@ class Lane:
         with self._wake:
             self._closing = True
             self._wake.notify()
-        self._thread.join(CLOSING_S)
+        self._ended.set()
+        self._thread.join(0.0 if self._death else CLOSING_S)
+
+    def _require_room(self, seconds: float, tokens: int) -> None:
+        wait_s = self._queue.wait_s(seconds)
+        waiting = self._queue.tokens
+        if wait_s <= self.bounds.wait_s and waiting + tokens <= self.bounds.tokens:
+            return
+        raise errors.Overloaded(
+            f"{waiting} tokens waiting, which would hold up this request of {tokens} for {wait_s:.1f} s",
+            expected=f"at most {self.bounds.wait_s:g} s, and {self.bounds.tokens} waiting tokens",
+            where=self.name,
+            fix="Try again after the time that Retry-After gives, or send smaller requests.",
+            retry_after_s=max(1.0, wait_s - self.bounds.wait_s),
+        )
 
     def _work(self) -> None:
         try:
-            while (job := self._next()) is not None:
-                self._running = job
-                job.run()
-                self._running = None
+            while (run := self._next()) is not None:
+                run.execute()
+                self._run = None
         except BaseException as bug:
             logger.exception("the lane of %s died", self.name)
-            self._death = f"{type(bug).__name__}: {bug}"
+            self._die(f"{type(bug).__name__}: {bug}")
         finally:
             self._fail_everything()
-        if self._death is not None:
-            self._on_death()
 
-    def _next(self) -> Job | None:
+    def _next(self) -> Run | None:
         with self._wake:
-            while not self._waiting and not self._closing:
+            while not len(self._queue) and not self._closing:
                 self._wake.wait()
             if self._closing:
                 return None
-            job = self._waiting.popleft()
-            self._waiting_tokens -= job.work.tokens
-            return job
+            run = Run(self._queue.pop())
+            self._run = run
+        for job in run.jobs:
+            job.begin(run)
+        return run
+
+    def _watch(self) -> None:
+        """Find a run that does not end: it can be neither stopped nor waited for."""
+        while not self._ended.wait(self.bounds.pulse_s):
+            run = self._run
+            if run is None:
+                continue
+            took, allowed = time.monotonic() - run.started_s, self.bounds.hang_s + self.bounds.hang_factor * run.seconds
+            if took > allowed:
+                logger.error("the lane of %s hangs", self.name)
+                self._die(f"a run of {len(run.jobs)} rows has not ended after {took:.1f} s")
+
+    def _die(self, reason: str) -> None:
+        with self._wake:
+            if self._death is not None or self._closing:
+                return
+            self._death = reason
+        self._ended.set()
+        self._fail_everything()
+        self._on_death()
 
     def _drop(self, job: Job) -> None:
         """Forget a job that waits; one that the thread has just taken is left to it, and found resolved."""
         with self._wake:
-            try:
-                self._waiting.remove(job)
-            except ValueError:
-                return
-            self._waiting_tokens -= job.work.tokens
+            self._queue.discard(job)
 
     def _fail_everything(self) -> None:
         with self._wake:
             self._closing = True
-            jobs = [*([self._running] if self._running else []), *self._waiting]
+            run = self._run
+            jobs = [*(run.jobs if run else ()), *self._queue.clear()]
         for job in jobs:
             job.stop(self._gone())
 

@@ -5,24 +5,28 @@ different threads; `answer` joins them for the command line. Whoever holds a Ser
 and records were checked before anything was loaded, unless the caller said otherwise by `Demand`.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, Self
 
 from vela.graphs import bundle as bundles
-from vela.graphs import errors, golden, heads, verdicts
-from vela.serve import buckets, engine, golden_check, policy
+from vela.graphs import errors, golden, heads, manifest, verdicts
+from vela.serve import buckets, engine, golden_check, joining, policy
 from vela.serve import device as devices
-from vela.serve.forward import Forward
+from vela.serve.costs import Costs
+from vela.serve.forward import Forward, Loaded
 from vela.serve.reading import Item, Reading, read_items
 from vela.serve.runtime import installed_build
-from vela.serve.tokenization import Tokenizer
+from vela.serve.tokenization import Framed, Ids, Tokenizer
 
 # What must be proven before a graph is loaded: that it passed on this very engine, that it passed on the CPU (what
 # publish demands of every graph), or nothing, for bundles that are being judged or tried.
 Demand = Literal["this_engine", "any_engine", "nothing"]
 
-WARM_UP_TEXT = "warm-up"
+Tokenizers = MutableMapping[manifest.TokenizerFacts, Tokenizer]
+
+# Tokens of the rows that a graph of any length is warmed up with; what longer ones cost is learnt when they come.
+WARM_UP_TOKENS = (16, 128, 512)
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +40,7 @@ class ServedModel:
         device: Where its graphs run.
         demand: What was proven before loading.
         ladders: For each output that can be asked for, the graphs that give it; the whole model's output is last.
-        sessions: Loaded graphs by id.
+        loaded: Loaded graphs by id.
         golden_count: Golden answers that they gave; 0 where the bundle has none.
     """
 
@@ -46,7 +50,7 @@ class ServedModel:
     device: devices.Device
     demand: Demand
     ladders: Mapping[str, buckets.Ladder]
-    sessions: Mapping[str, engine.Session]
+    loaded: Mapping[str, Loaded]
     golden_count: int = 0
 
     @classmethod
@@ -57,6 +61,7 @@ class ServedModel:
         *,
         demand: Demand = "this_engine",
         session_options: engine.SessionOptions | None = None,
+        tokenizers: Tokenizers | None = None,
     ) -> Self:
         """Check a bundle and load it.
 
@@ -65,6 +70,7 @@ class ServedModel:
             device: Where its graphs must run.
             demand: What must be proven of each graph that will be used.
             session_options: Threads and optimisation.
+            tokenizers: Those that other models of this process have loaded; this one's is added.
 
         Raises:
             BundleError: a file, the manifest or the evidence is not as demanded.
@@ -76,13 +82,18 @@ class ServedModel:
         ladders = {name: buckets.build_ladder(opened.manifest, head, name, device) for name in names}
         graphs = buckets.graphs_in_use(list(ladders.values()))
         _check_evidence(opened, [graph.id for graph in graphs], device, demand)
-        tokenizer = Tokenizer.from_bundle(opened)
+        tokenizer = _tokenizer(opened, {} if tokenizers is None else tokenizers)
         sessions = {
             graph.id: engine.Session.open(opened.path(graph.file), graph, device, session_options) for graph in graphs
         }
         expected = golden.read(opened)
         count = golden_check.check_golden(expected, sessions, device, tokenizer.facts.pad_id) if expected else 0
-        return cls(opened, head, tokenizer, device, demand, ladders, sessions, count)
+        ids = tokenizer.encode([joining.TEXT], with_offsets=False)[0].ids
+        loaded = {
+            name: Loaded(session, Costs(), joining.proven_rows(session, ids, tokenizer.facts.pad_id))
+            for name, session in sessions.items()
+        }
+        return cls(opened, head, tokenizer, device, demand, ladders, loaded, count)
 
     @property
     def name(self) -> str:
@@ -115,19 +126,38 @@ class ServedModel:
     def forwards(self, reading: Reading, output: str) -> list[Forward]:
         """Give the runs that a reading needs, one for each row."""
         ladder, pad_id = self.ladders[output], self.tokenizer.facts.pad_id
-        return [Forward(self.sessions[ladder.choose(len(row.ids)).id], row, output, pad_id) for row in reading.rows]
+        return [Forward(self.loaded[ladder.choose(len(row.ids)).id], row, output, pad_id) for row in reading.rows]
 
     def warm_up(self) -> None:
-        """Run every loaded graph once, so that no caller pays for first runs.
+        """Run every loaded graph at some lengths, so that no caller pays for first runs and costs are known.
 
         Raises:
             ItemError: a graph gives no usable output.
         """
-        ids = self.tokenizer.encode([WARM_UP_TEXT], with_offsets=False)[0].ids[:1]
-        row = self.tokenizer.frame(ids) if self.head.inputs == "text" else self.tokenizer.frame_pair(ids, ids)
-        for session in self.sessions.values():
-            for tensor in session.graph.outputs:
-                Forward(session, row, tensor.name, self.tokenizer.facts.pad_id).run()
+        ids = self.tokenizer.encode([joining.TEXT], with_offsets=False)[0].ids
+        for loaded in self.loaded.values():
+            graph = loaded.session.graph
+            first, *others = [graph.sequence] if graph.sequence else WARM_UP_TOKENS
+            runs = [(first, tensor.name) for tensor in graph.outputs]
+            runs += [(tokens, graph.outputs[0].name) for tokens in others if tokens <= self.head.max_tokens]
+            for tokens, output in runs:
+                Forward(loaded, self._row(ids, tokens), output, self.tokenizer.facts.pad_id).run()
+
+    def _row(self, ids: Ids, tokens: int) -> Framed:
+        """Frame so many of some ids, over and over, that a row has about so many tokens."""
+        count = max(1, tokens - self.special_count)
+        content = (ids * (count // len(ids) + 1))[:count]
+        if self.head.inputs == "text":
+            return self.tokenizer.frame(content)
+        return self.tokenizer.frame_pair(content[:-1] or content, content[-1:])
+
+
+def _tokenizer(opened: bundles.Bundle, known: Tokenizers) -> Tokenizer:
+    """Give a bundle's tokenizer, loaded once for all models that have it; its file was checked all the same."""
+    facts = opened.manifest.tokenizer
+    if facts not in known:
+        known[facts] = Tokenizer.from_bundle(opened)
+    return known[facts]
 
 
 def _check_evidence(opened: bundles.Bundle, graph_ids: Sequence[str], device: devices.Device, demand: Demand) -> None:

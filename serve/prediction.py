@@ -27,7 +27,7 @@ def load_from_store(path: Path, name: str, device: devices.Device, demand: Deman
         StoreError, ModelNotFound: the store has no such model.
         BundleError, EngineError: as `ServedModel.open`.
     """
-    return ServedModel.open(registry.sources_from_store(path, [name])[0].open(), device, demand=demand)
+    return ServedModel.open(registry.sources_from_store(path, [name])[0].find().open(), device, demand=demand)
 
 
 def load_from_bundle(folder: Path, device: devices.Device, demand: Demand) -> ServedModel:

@@ -4,8 +4,9 @@ Loading happens in whichever thread calls `load`, model by model, while the serv
 that cannot be loaded keeps its place with the reason; nothing else is served in its stead.
 """
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
@@ -14,7 +15,7 @@ from vela.graphs import bundle as bundles
 from vela.serve import device as devices
 from vela.serve import engine
 from vela.serve.lane import Lane
-from vela.serve.model import Demand, ServedModel
+from vela.serve.model import Demand, ServedModel, Tokenizers
 
 Status = Literal["starting", "loading", "warming", "ready", "degraded", "failed"]
 # `unverified` where a bundle has no golden answers.
@@ -27,11 +28,11 @@ class Source:
 
     Attributes:
         name: The name it is served under.
-        open: Opens its bundle; may raise BundleError.
+        find: Finds its bundle as it is published now; may raise StoreError.
     """
 
     name: str
-    open: Callable[[], bundles.Bundle]
+    find: Callable[[], store.PublishedBundle]
 
 
 def sources_from_store(path: Path, names: Sequence[str] = ()) -> tuple[Source, ...]:
@@ -50,7 +51,19 @@ def sources_from_store(path: Path, names: Sequence[str] = ()) -> tuple[Source, .
                 where=str(path),
                 fix="`vela publish` puts verified bundles there.",
             )
-    return tuple(Source(name, published[name].open) for name in names or published)
+    return tuple(Source(name, functools.partial(_find, path, name)) for name in names or published)
+
+
+def _find(path: Path, name: str) -> store.PublishedBundle:
+    published = store.Store.open(path).models()
+    if name not in published:
+        raise errors.StoreError(
+            f"no bundle of {name!r} any more",
+            expected="the models that were there at the start",
+            where=str(path),
+            fix="Publish it again, or start the server without it.",
+        )
+    return published[name]
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +96,8 @@ class Entry:
         bundle: None until its manifest was read.
         model: None until it answers.
         golden: Whether its graphs gave the golden answers.
+        digest: Of the bundle as it is published.
+        refused: Digest of a newer one that cannot be served; it is not tried again.
     """
 
     name: str
@@ -91,6 +106,8 @@ class Entry:
     bundle: bundles.Bundle | None = None
     model: ServedModel | None = None
     golden: Golden = "pending"
+    digest: str = ""
+    refused: str = ""
 
 
 class Registry:
@@ -105,6 +122,7 @@ class Registry:
         self.plan = plan
         self.lane = Lane(str(plan.device), on_death=on_lane_death)
         self._closing = False
+        self._tokenizers: Tokenizers = {}
         # Replaced entry by entry, never mutated in place: readers in other threads see one state or the next.
         self._entries = {source.name: Entry(source.name, "starting") for source in plan.sources}
 
@@ -126,29 +144,64 @@ class Registry:
                 self._put(Entry(source.name, "failed", str(error), bundle, golden=golden))
         return [entry for entry in self._entries.values() if entry.status == "failed"]
 
+    def refresh(self) -> Sequence[Entry]:
+        """Serve what was published since; give the entries that changed.
+
+        The bundle that answers does so until the newer one is loaded, warm and has given its golden answers. A request
+        is answered by one of the two throughout. A newer bundle that cannot be served leaves the older one at work.
+        """
+        changed = []
+        for source in self.plan.sources:
+            entry = self._entries[source.name]
+            if self._closing or entry.model is None:
+                continue
+            try:
+                found = source.find()
+                if found.digest in (entry.digest, entry.refused):
+                    continue
+                entry = self._make(found, lambda _: None)
+            except errors.VelaError as error:
+                reason = f"the bundle published since cannot be served: {error}"
+                if reason == entry.reason:
+                    continue
+                refused = entry.refused if isinstance(error, errors.StoreError) else found.digest
+                entry = replace(entry, status="degraded", reason=reason, refused=refused)
+            self._put(entry)
+            changed.append(entry)
+        return changed
+
     def _load(self, source: Source) -> None:
         self._put(Entry(source.name, "loading"))
-        opened = source.open()
-        self._put(Entry(source.name, "loading", "", opened))
+        self._put(self._make(source.find(), self._put))
+
+    def _make(self, found: store.PublishedBundle, report: Callable[[Entry], None]) -> Entry:
+        """Load a published bundle, and report how far it is."""
+        opened, name = found.open(), found.name
+        report(Entry(name, "loading", "", opened))
         if self.plan.public_key is not None:
             attestation.require_signed(opened, self.plan.public_key)
         model = ServedModel.open(
-            opened, self.plan.device, demand=self.plan.demand, session_options=self.plan.session_options
+            opened,
+            self.plan.device,
+            demand=self.plan.demand,
+            session_options=self.plan.session_options,
+            tokenizers=self._tokenizers,
         )
-        self._put(Entry(source.name, "warming", "", opened))
+        report(Entry(name, "warming", "", opened))
         model.warm_up()
         reason = "" if model.demand == "this_engine" else "served without a verdict for this engine, as asked"
         golden: Golden = "matched" if model.golden_count else "unverified"
-        self._put(Entry(source.name, "ready", reason, opened, model, golden))
+        return Entry(name, "ready", reason, opened, model, golden, found.digest)
 
     def _put(self, entry: Entry) -> None:
         self._entries[entry.name] = entry
 
     def problems(self) -> dict[str, str]:
-        """Say for each model why it does not answer; empty when all of them do."""
+        """Say for each model why it does not answer; empty when all of them do, be it from an older bundle."""
         if self.lane.death is not None:
             return dict.fromkeys(self._entries, f"the lane of {self.lane.name} died: {self.lane.death}")
-        return {entry.name: entry.reason or entry.status for entry in self._entries.values() if entry.status != "ready"}
+        unready = [entry for entry in self._entries.values() if entry.status not in ("ready", "degraded")]
+        return {entry.name: entry.reason or entry.status for entry in unready}
 
     def find(self, name: str | None) -> ServedModel:
         """Give the model that a request names, or the only one.

@@ -6,12 +6,14 @@ that is not finite or of another shape ends in a failed check, never in a smalle
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Self
 
 import numpy as np
+from numpy.typing import NDArray
 
-from vela.graphs import bundle, errors, heads, manifest, record
+from vela.graphs import bundle, causes, errors, heads, manifest, record
 from vela.serve import device as devices
 from vela.serve import engine
 from vela.verify import asked as asking
@@ -40,12 +42,34 @@ class Asked:
 
     def open(self, options: engine.SessionOptions | None = None) -> engine.Session:
         """Load the graph as serve does; EngineError where that fails."""
-        return engine.Session.open(self.opened.path(self.graph.file), self.graph, self.device, options or self.options)
+        return engine.Session.open(self.path, self.graph, self.device, options or self.options)
 
     @property
     def pad_id(self) -> int:
         """What rows are padded with."""
         return self.opened.manifest.tokenizer.pad_id
+
+    @property
+    def path(self) -> Path:
+        """Where the graph's file lies."""
+        return self.opened.path(self.graph.file)
+
+    @property
+    def native(self) -> manifest.Graph:
+        """The graph as its file has it."""
+        return self.graph
+
+    def feed(self, inputs: Mapping[str, NDArray[np.int64]]) -> asking.Arrays:
+        """Give the inputs as they are: a bundle's graph keeps the contract."""
+        return inputs
+
+    def load(self, content: bytes, described: manifest.Graph) -> engine.Session:
+        """Load an altered copy from memory; EngineError where that fails."""
+        return engine.Session.from_bytes(content, self.opened.folder, described, self.device, self.options)
+
+    def on_cpu(self) -> Self:
+        """Give the same graph, asked on the CPU."""
+        return replace(self, device=devices.CPU)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,11 +127,13 @@ def answer_runs(
     try:
         session = asked.open()
     except errors.EngineError as cause:
-        return Answered((engine_checks.check("engine.placement", str(cause), started),), (), None)
+        failed = engine_checks.check("engine.placement", str(cause), started, cause=cause.cause)
+        return Answered((failed,), (), None)
     placed = engine_checks.check("engine.placement", "", started, f"every node on {session.facts.provider}")
     started = time.monotonic()
     chosen = engine_checks.Chosen.from_plan(asked.graph, planned)
     differences, problem = list[compare.Difference](), ""
+    named: causes.Cause | None = None
     kept: dict[runs.Run, engine_checks.Answer] = {}
     watched: dict[runs.Run, engine_checks.Answer] = {}
     for run in planned:
@@ -122,9 +148,12 @@ def answer_runs(
             wanted = expected.answers[run.case.id]
             differences.append(compare.compare_answers(asked.head, run.case, actual, wanted, padding))
         except (errors.VerificationError, errors.EngineError) as cause:
-            problem = problem or str(cause)
+            if not problem:
+                problem = str(cause)
+                named = "engine refuses" if isinstance(cause, errors.EngineError) else cause.cause
         gauge.did(asked.graph.id, seconds(run))
-    finite = engine_checks.check("outputs.finite", problem, started, f"{len(differences)} answers, all numbers finite")
+    detail = f"{len(differences)} answers, all numbers finite"
+    finite = engine_checks.check("outputs.finite", problem, started, detail, named)
     judged = engine_checks.Judged(session, asked.open, kept, asked.pad_id, gauge.forward)
     checks = (placed, finite, *_check_engine(judged, chosen, expected, bars.repeat_bound(asked.device.kind)))
     decided = order.place_in_order(differences) if asked.head.kind == "rerank" else tuple(differences)

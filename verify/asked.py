@@ -5,7 +5,8 @@ compares both are the same.
 """
 
 from collections.abc import Mapping
-from typing import Literal, Protocol
+from pathlib import Path
+from typing import Any, Literal, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +17,7 @@ from vela.serve import engine
 
 # What an output of a foreign graph is: logits, a last hidden state that the gate pools, a pooled vector, a score.
 Role = Literal["logits", "hidden", "pooled", "score"]
+Arrays = Mapping[str, NDArray[Any]]
 
 
 class Session(Protocol):
@@ -55,8 +57,43 @@ class Asked(Protocol):
         ...
 
     @property
+    def options(self) -> engine.SessionOptions:
+        """Of its session."""
+        ...
+
+    @property
     def pad_id(self) -> int:
         """What rows are padded with."""
+        ...
+
+    @property
+    def path(self) -> Path:
+        """Where its file lies."""
+        ...
+
+    @property
+    def native(self) -> manifest.Graph:
+        """The graph as its file has it."""
+        ...
+
+    def feed(self, inputs: Mapping[str, NDArray[np.int64]]) -> Arrays:
+        """Turn a batch of the contract's inputs into those that the file takes."""
+        ...
+
+    def load(self, content: bytes, described: manifest.Graph) -> engine.Session:
+        """Load an altered copy of the graph from memory, beside its own weights.
+
+        Args:
+            content: The copy.
+            described: What it takes and gives.
+
+        Raises:
+            EngineError: that fails.
+        """
+        ...
+
+    def on_cpu(self) -> Self:
+        """Give the same graph, asked on the CPU."""
         ...
 
     def open(self, options: engine.SessionOptions | None = None) -> Session:

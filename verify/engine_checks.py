@@ -14,7 +14,7 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from vela.graphs import errors, manifest, record
+from vela.graphs import causes, errors, manifest, record
 from vela.serve import engine
 from vela.verify import asked, bars, runs
 
@@ -194,10 +194,11 @@ def apart(first: NDArray[np.float32], second: NDArray[np.float32]) -> float:
     return found if math.isfinite(found) else math.inf
 
 
-def check(name: str, problem: str, started: float, detail: str = "") -> record.Check:
-    """Make an entry of the record from a problem, or from none."""
+def check(name: str, problem: str, started: float, detail: str = "", cause: causes.Cause | None = None) -> record.Check:
+    """Make an entry of the record from a problem, or from none; a cause only where there is a problem."""
     status: record.CheckStatus = "failed" if problem else "passed"
-    return record.Check(name, status, problem or detail, round(time.monotonic() - started, 3))
+    took = round(time.monotonic() - started, 3)
+    return record.Check(name, status, problem or detail, took, cause if problem else None)
 
 
 def _largest(first: Answer, second: Answer) -> float:

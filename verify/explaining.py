@@ -3,45 +3,80 @@
 from dataclasses import replace
 
 import msgspec
+import numpy as np
 
-from vela.graphs import contract, heads, manifest, mutation, record
-from vela.verify import answering, bars, diagnosis, judge, mutants, recording, reference, taps
+from vela.graphs import contract, mutation, record
+from vela.verify import (
+    architecture,
+    bars,
+    diagnosis,
+    differential,
+    judge,
+    mutants,
+    recording,
+    reference,
+    runs,
+    taps,
+)
+from vela.verify import asked as asking
 
 PROBES = "probes.mutants"
+WORTH_A_LOOK = 0.01  # share of the largest difference from which a run shows the same fault
 
 
-def explain(outcome: recording.Outcome, head: heads.Head, graph: manifest.Graph, bar: bars.Bar) -> recording.Outcome:
-    """Add to an outcome what the mutants tell.
+def explain(outcome: recording.Outcome, asked: asking.Asked, bar: bars.Bar) -> recording.Outcome:
+    """Add to an outcome what the mutants tell, and where none does, what other ways of running the graph tell.
 
     Args:
         outcome: What a graph was asked and answered.
-        head: Of the checkpoint.
-        graph: The graph.
+        asked: The graph and where it was asked.
         bar: The deciding bar.
     """
-    stand, answered = outcome.ground, outcome.answered
+    stand, answered, head = outcome.ground, outcome.answered, asked.head
     if stand.mutants is None or not answered.differences:
         return outcome
-    score = mutants.judge_mutants(stand.mutants, head, graph, stand.answers, outcome.kept, stand.noise, bar)
+    score = mutants.judge_mutants(stand.mutants, head, asked.graph, stand.answers, outcome.kept, stand.noise, bar)
     evidence = judge.Evidence.from_differences(head.kind, answered.differences, len(outcome.kept), stand.noise)
     found = None
     if judge.judge(evidence, bar).verdict == "failed":
-        symptoms = diagnosis.Symptoms(graph, answered.watched)
+        symptoms = diagnosis.Symptoms(asked.graph, answered.watched)
         found = diagnosis.diagnose(stand.mutants, symptoms, stand.answers, stand.noise)
+    if found is not None:
+        found = differential.explain(found, asked, answered.watched, stand.answers, stand.noise)
     checks = (*answered.checks, check_probes(score, bar))
     return replace(outcome, answered=replace(answered, checks=checks), mutants=score, diagnosis=found)
 
 
-def locate(outcome: recording.Outcome, asked: answering.Asked, states: reference.States | None) -> recording.Outcome:
-    """Add to the diagnosis of a graph that failed which layer is the first to differ."""
+def locate(
+    outcome: recording.Outcome,
+    asked: asking.Asked,
+    states: reference.States | None,
+    reading: architecture.Architecture,
+) -> recording.Outcome:
+    """Add to the diagnosis of a graph that failed which layers are at fault.
+
+    Args:
+        outcome: What the graph was asked and answered.
+        asked: The graph and where it was asked.
+        states: Gives the checkpoint's; None where there are none.
+        reading: Its architecture.
+    """
     found = outcome.diagnosis
     if found is None or states is None:
         return outcome
-    layers = taps.measure(asked, states, tuple(outcome.answered.watched))
-    return replace(
-        outcome,
-        diagnosis=msgspec.structs.replace(found, layers=layers, statement=f"{found.statement}{taps.say(layers)}"),
-    )
+    layers = taps.measure(asked, states, reading, runs_that_differ(outcome))
+    statement = f"{found.statement}{taps.say(layers, asked.graph.exit_layer)}"
+    return replace(outcome, diagnosis=msgspec.structs.replace(found, layers=layers, statement=statement))
+
+
+def runs_that_differ(outcome: recording.Outcome) -> list[runs.Run]:
+    """Give the runs whose cases are nearly as far from the checkpoint as the worst: others may not show the fault."""
+    apart: dict[str, float] = {}
+    for difference in outcome.answered.differences:
+        case_id = difference.case.id
+        apart[case_id] = max(apart.get(case_id, 0.0), float(np.max(difference.logit)))
+    least = WORTH_A_LOOK * max(apart.values(), default=0.0)
+    return [run for run in outcome.kept if apart.get(run.case.id, 0.0) >= least]
 
 
 def lay_to_rounding(outcome: recording.Outcome, precision: contract.WeightPrecision | None) -> recording.Outcome:

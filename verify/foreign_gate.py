@@ -72,9 +72,11 @@ def verify_file(
     if found.interface is not None and not is_over:
         pad_id = int(source.config["pad_token_id"])
         asked = foreign_runs.Asked(found.interface, source.head, pad_id, options.device, options.session)
-        outcome = _answer(asked, source, make_references(), options, progress, chosen)
-        outcome = explaining.explain(outcome, source.head, asked.graph, chosen)
+        references = make_references()
+        outcome = _answer(asked, source, references, options, progress, chosen)
+        outcome = explaining.explain(outcome, asked, chosen)
         outcome = explaining.lay_to_rounding(outcome, found.precision)
+        outcome = explaining.locate(outcome, asked, references.states, source.architecture)
     about = recording.About(
         graph_id=foreign.graph_id_of(path),
         graph_sha256=digests.sha256_of_file(path) if path.is_file() else "",

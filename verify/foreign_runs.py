@@ -7,14 +7,30 @@ bundle's graphs are none of that, so it is settled here.
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Self
 
 import numpy as np
+from numpy.typing import NDArray
 
 from vela.graphs import errors, heads, manifest
 from vela.serve import device as devices
 from vela.serve import engine
-from vela.verify import cases, checkpoint, engine_checks, foreign, mutants, pace, reference, rows, runs, schedule
+from vela.verify import (
+    cases,
+    checkpoint,
+    engine_checks,
+    foreign,
+    foreign_session,
+    mutants,
+    pace,
+    reference,
+    rows,
+    runs,
+    schedule,
+)
 from vela.verify import ground as grounds
+from vela.verify.asked import Arrays
 from vela.verify.foreign_session import ForeignSession
 from vela.verify.options import GateOptions
 
@@ -44,6 +60,28 @@ class Asked:
     def graph(self) -> manifest.Graph:
         """The graph as the gate sees it."""
         return self.interface.presented
+
+    @property
+    def path(self) -> Path:
+        """Where the file lies."""
+        return self.interface.path
+
+    @property
+    def native(self) -> manifest.Graph:
+        """The graph as its file has it."""
+        return self.interface.entry
+
+    def feed(self, inputs: Mapping[str, NDArray[np.int64]]) -> Arrays:
+        """Give what the file takes."""
+        return foreign_session.feed(self.interface, inputs)
+
+    def load(self, content: bytes, described: manifest.Graph) -> engine.Session:
+        """Load an altered copy from memory; EngineError where that fails."""
+        return engine.Session.from_bytes(content, self.path.parent, described, self.device, self.options)
+
+    def on_cpu(self) -> Self:
+        """Give the same graph, asked on the CPU."""
+        return replace(self, device=devices.CPU)
 
     def open(self, options: engine.SessionOptions | None = None) -> ForeignSession:
         """Load the graph as serve does; EngineError where that fails."""

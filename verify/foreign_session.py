@@ -60,20 +60,30 @@ class ForeignSession:
         Returns:
             The contract's outputs by name, float32.
         """
-        ids, mask = inputs[contract.INPUT_IDS], inputs[contract.ATTENTION_MASK]
-        everything = {
-            contract.INPUT_IDS: ids,
-            contract.ATTENTION_MASK: mask,
-            foreign.TOKEN_TYPE_IDS: np.zeros_like(ids),
-            foreign.POSITION_IDS: np.broadcast_to(np.arange(ids.shape[1], dtype=np.int64), ids.shape),
-        }
-        fed = {spec.name: everything[spec.name].astype(spec.dtype) for spec in self.interface.entry.inputs}
-        given = self.inner.run(fed)
+        mask = inputs[contract.ATTENTION_MASK]
+        given = self.inner.run(feed(self.interface, inputs))
         found = {}
         for own, spec, role in zip(self.interface.entry.outputs, self.graph.outputs, self.interface.roles, strict=True):
             values = given[own.name].astype(np.float32)
             found[spec.name] = mean_over_mask(values, mask) if role == "hidden" else values
         return found
+
+
+def feed(interface: foreign.Foreign, inputs: Arrays) -> Arrays:
+    """Give what a graph takes: token types of zero, positions from 0 on, in its own types.
+
+    Args:
+        interface: How the graph is fed.
+        inputs: `input_ids` and `attention_mask`, (B, T) int64.
+    """
+    ids = inputs[contract.INPUT_IDS]
+    everything = {
+        contract.INPUT_IDS: ids,
+        contract.ATTENTION_MASK: inputs[contract.ATTENTION_MASK],
+        foreign.TOKEN_TYPE_IDS: np.zeros_like(ids),
+        foreign.POSITION_IDS: np.broadcast_to(np.arange(ids.shape[1], dtype=np.int64), ids.shape),
+    }
+    return {spec.name: everything[spec.name].astype(spec.dtype) for spec in interface.entry.inputs}
 
 
 def mean_over_mask(hidden: NDArray[np.float32], mask: NDArray[np.int64]) -> NDArray[np.float32]:

@@ -256,8 +256,9 @@ def _judge_part(judging: _Judging, part: _Part) -> record.Record:
         answered = answering.answer_runs(subject.ask(part.graph), outcome.kept, expected, gauge, seconds)
         gauge.did(f"{part.graph.id} asked again", prepared.seconds_of_checks(part.graph, outcome.kept))
         bar = bars.choose_bar(subject.options.bar, subject.options.device.kind)
-        outcome = explaining.explain(replace(outcome, answered=answered), subject.source.head, part.graph, bar)
-        outcome = explaining.locate(outcome, subject.ask(part.graph), prepared.references.states)
+        asked, reading = subject.ask(part.graph), subject.source.architecture
+        outcome = explaining.explain(replace(outcome, answered=answered), asked, bar)
+        outcome = explaining.locate(outcome, asked, prepared.references.states, reading)
     return _record(subject, part, outcome, started)
 
 

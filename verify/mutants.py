@@ -11,7 +11,7 @@ from typing import Protocol
 
 import numpy as np
 
-from vela.graphs import heads, manifest, mutation
+from vela.graphs import causes, heads, manifest, mutation
 from vela.verify import bars, cases, compare, judge, reference, runs
 
 POOL_TOKENS = 512  # four windows of the family; a longer input shows no mutant that these do not
@@ -35,7 +35,7 @@ class Facts:
     """
 
     statement: str
-    cause: mutation.Cause
+    cause: causes.Cause
     seen_by: str = ""
     equal_because: str = ""
     needs_pads: bool = False

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from vela.graphs import contract, heads, mutation, record
-from vela.verify import answering, bars, ground, judge, plan, runs, verdict
+from vela.verify import answering, bars, ground, judge, naming, plan, runs, verdict
 
 TOOLS = ("vela-onnx", "numpy", "onnx", "onnx-ir", "tokenizers")
 
@@ -97,7 +97,7 @@ def make_record(
     return record.Record(
         schema_version=record.SCHEMA_VERSION,
         verdict=verdict.decide_verdict(checks, results[0]),
-        cause=verdict.name_cause(checks, outcome.diagnosis),
+        cause=naming.say(checks, outcome.diagnosis),
         graph_id=about.graph_id,
         graph_sha256=about.graph_sha256,
         manifest_sha256=about.manifest_sha256,
@@ -122,6 +122,7 @@ def make_record(
         precision=about.precision or "unknown",
         mutants=outcome.mutants,
         diagnosis=outcome.diagnosis,
+        named=naming.name(checks, outcome.diagnosis),
     )
 
 

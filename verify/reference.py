@@ -15,8 +15,9 @@ from numpy.typing import NDArray
 # logits (C,) natural-log units before softmax, or (T, C) for token models; embeddings (H,) not normalised;
 # a pair's scores (), relevance logits.
 Answer = Mapping[str, NDArray[np.float64]]
-# Hidden states of each row after each layer, (T, H) float64, the last after the final norm.
-States = Callable[[Sequence[tuple[int, ...]]], list[list[NDArray[np.float64]]]]
+# Hidden states of each row after each layer, (T, H) float64, the last after the final norm; where projections (H, S)
+# are given, those of the states, (T, S).
+States = Callable[[Sequence[tuple[int, ...]], NDArray[np.float32] | None], list[list[NDArray[np.float64]]]]
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import msgspec
 
 from vela.graphs import bundle, errors, record, verdicts
-from vela.verify import bars, judge, recording, verdict
+from vela.verify import bars, judge, naming, recording, verdict
 
 
 def rejudge_bundle(
@@ -46,12 +46,14 @@ def rejudge_record(stored: record.Record, bar_name: str) -> record.Record:
     chosen = bars.choose_bar(bar_name, kind)
     evidence = judge.Evidence.from_record(stored)
     results = [judge.judge(evidence, bar) for bar in verdict.bars_to_state(chosen, kind)]
-    standing = tuple(check for check in stored.checks if not check.name.startswith(verdict.PARITY))
+    standing = tuple(check for check in stored.checks if not check.name.startswith(naming.PARITY))
     checks = (*standing, verdict.parity_check(results[0], recording.say_figures(evidence)))
+    is_failed = results[0].verdict == "failed"  # a diagnosis is of what failed; under this bar nothing may have
     return msgspec.structs.replace(
         stored,
         verdict=verdict.decide_verdict(checks, results[0]),
-        cause=verdict.name_cause(checks),
+        cause=naming.say(checks, stored.diagnosis if is_failed else None),
+        named=naming.name(checks, stored.diagnosis if is_failed else None),
         bar=chosen.name,
         bars=tuple(results),
         checks=checks,

@@ -55,7 +55,8 @@ class StaticChecks:
         try:
             parsed = graph_file.GraphFile.read(self.opened.path(graph.file))
         except errors.VelaError as problem:
-            return digest, record.Check("graph.parse", "failed", str(problem), round(time.monotonic() - started, 3))
+            took = round(time.monotonic() - started, 3)
+            return digest, record.Check("graph.parse", "failed", str(problem), took, problem.cause)
         architecture = self.source.architecture
         return (
             digest,
@@ -84,12 +85,7 @@ class StaticChecks:
             run_check(
                 "weights.identity",
                 lambda: weights.check_weights(
-                    parsed,
-                    self.bundle_weights,
-                    self.checkpoint_weights,
-                    architecture,
-                    self.source.head.decoder,
-                    graph.exit_layer,
+                    parsed, self.bundle_weights, self.checkpoint_weights, self.source, graph.exit_layer
                 ),
             ),
         )
@@ -106,12 +102,13 @@ class StaticChecks:
 def run_check(name: str, check: Callable[[], str]) -> record.Check:
     """Run one check; a VelaError is its failure, anything else is a defect of Vela and goes up."""
     started = time.monotonic()
+    status: record.CheckStatus = "passed"
+    cause = None
     try:
-        detail, status = check(), "passed"
+        detail = check()
     except errors.VelaError as problem:
-        detail, status = str(problem), "failed"
-    passed: record.CheckStatus = "passed" if status == "passed" else "failed"
-    return record.Check(name, passed, detail, round(time.monotonic() - started, 3))
+        detail, status, cause = str(problem), "failed", problem.cause
+    return record.Check(name, status, detail, round(time.monotonic() - started, 3), cause)
 
 
 def _tensors_now(opened: bundle.Bundle) -> tuple[manifest.WeightTensor, ...]:

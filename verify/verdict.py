@@ -1,17 +1,10 @@
-"""From checks to a verdict: what they say together, which of them names the cause, and the record that keeps it."""
+"""From checks to a verdict: what they say together, and the record that keeps it."""
 
 from collections.abc import Sequence
 
-from vela.graphs import bundle, digests, errors, mutation, record
+from vela.graphs import bundle, digests, errors, record
 from vela.serve import device as devices
-from vela.verify import bars
-
-PARITY = "parity."  # what the check of the deciding bar is called, before the bar's name
-# Which failed check names the cause best, where several failed; others follow in the order in which they ran.
-TELLING = (
-    *("graph.rotary", "weights.identity", "sources.identity", "manifest.facts"),
-    *("graph.contract", "graph.types", "graph.lint"),
-)
+from vela.verify import bars, naming
 
 
 def bars_to_state(chosen: bars.Bar, device_kind: str) -> list[bars.Bar]:
@@ -26,7 +19,7 @@ def parity_check(result: record.BarResult, figures: str = "") -> record.Check:
     if result.verdict == "not_compared":
         status = "not_run"
     detail = "; ".join(result.reasons) or "within every bound"
-    return record.Check(f"{PARITY}{result.bar}", status, f"{detail} ({figures})" if figures else detail, 0.0)
+    return record.Check(f"{naming.PARITY}{result.bar}", status, f"{detail} ({figures})" if figures else detail, 0.0)
 
 
 def decide_verdict(checks: Sequence[record.Check], deciding: record.BarResult) -> record.Verdict:
@@ -36,26 +29,6 @@ def decide_verdict(checks: Sequence[record.Check], deciding: record.BarResult) -
     if deciding.verdict != "passed" or any(check.status != "passed" for check in checks):
         return "not_compared"
     return "passed"
-
-
-def name_cause(checks: Sequence[record.Check], diagnosis: mutation.Diagnosis | None = None) -> str:
-    """Name the most telling check that did not pass: what differs before that something differs.
-
-    Args:
-        checks: All of them.
-        diagnosis: What a graph that failed parity is nearest to.
-    """
-    open_checks = [check for check in checks if check.status != "passed"]
-    telling = {name: position for position, name in enumerate(TELLING)}
-    first = min(open_checks, key=lambda check: telling.get(check.name, len(telling)), default=None)
-    if first is None:
-        return ""
-    said = f"{first.name}: {first.detail}"
-    if diagnosis is None:
-        return said
-    # a static check names what it saw; of numbers that differ, what they are nearest to tells more than how far apart
-    is_parity = first.name.startswith(PARITY)
-    return f"{diagnosis.statement} ({said})" if is_parity else f"{said.rstrip('.')}; {diagnosis.statement}"
 
 
 def digest_now(opened: bundle.Bundle, file: str) -> str:

@@ -25,6 +25,23 @@ import click
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     help="Serve only bundles that this ed25519 public key (PEM) signed.",
 )
+@click.option(
+    "--api-key-file",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Answer /v1 only to callers that send this file's first line as a bearer token.",
+)
+@click.option(
+    "--reload",
+    "reload_s",
+    default=5.0,
+    show_default=True,
+    type=click.FloatRange(0),
+    help="Seconds between looks at the store for newer bundles; 0 for never.",
+)
+@click.option(
+    "--log-format", default="text", show_default=True, type=click.Choice(["text", "json"]), help="Of the log."
+)
+@click.option("--access-log", is_flag=True, help="Log each request: its id, status and timing, none of its text.")
 @click.option("--check", is_flag=True, help="Load everything, run each graph once, and stop.")
 def command(
     *,
@@ -37,17 +54,19 @@ def command(
     threads: int | None,
     accept_unverified_engine: bool,
     public_key: Path | None,
+    api_key_file: Path | None,
+    reload_s: float,
+    log_format: str,
+    access_log: bool,
     check: bool,
 ) -> None:
     """Serve the proven models of a store over HTTP."""
-    import logging
-
     from vela.serve import engine, registry
     from vela.serve.device import Device
     from vela.serve.http import server
     from vela.serve.http.service import Settings
 
-    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    _set_up_logging(log_format, access_log=access_log)
     plan = registry.Plan(
         registry.sources_from_store(store, [name for name in models.split(",") if name]),
         Device.parse(device),
@@ -56,11 +75,38 @@ def command(
         public_key,
     )
 
+    settings = Settings(api_key=_read_key(api_key_file) if api_key_file else None)
+
     def announce(line: str) -> None:
         click.echo(line, err=True)
 
     if check:
         status = server.check(plan, announce)
     else:
-        status = server.serve(plan, server.Address(host, port, uds), Settings(), announce)
+        status = server.serve(plan, server.Address(host, port, uds), settings, announce, reload_s=reload_s)
     raise SystemExit(status)
+
+
+def _set_up_logging(log_format: str, *, access_log: bool) -> None:
+    import logging
+
+    from vela.serve.http.access import JsonFormatter
+    from vela.serve.http.access import logger as accesses
+
+    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    if log_format == "json":
+        for handler in logging.getLogger().handlers:
+            handler.setFormatter(JsonFormatter())
+    if access_log:
+        accesses.setLevel(logging.INFO)
+
+
+def _read_key(path: Path) -> str:
+    from vela.graphs import errors
+
+    key = path.read_text(encoding="utf-8").partition("\n")[0].strip()
+    if not key:
+        raise errors.InvalidRequest(
+            "an empty first line", expected="a key", where=str(path), fix="Write the key into the file's first line."
+        )
+    return key

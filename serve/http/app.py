@@ -1,6 +1,7 @@
 """The Starlette app: the edge that owns requests, where every error becomes a status."""
 
 import asyncio
+import importlib.resources
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -13,7 +14,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from vela.graphs import errors
-from vela.serve.http import body, health, routes
+from vela.serve.http import access, body, health, openapi, routes
 from vela.serve.http import errors as http_errors
 from vela.serve.http.exchange import Exchange
 from vela.serve.http.service import ClientGone, Service, Settings
@@ -39,6 +40,8 @@ def build_app(registry: Registry, settings: Settings | None = None) -> Starlette
     table = [Route(post.path, _post_endpoint(service, post), methods=["POST"]) for post in routes.POSTS]
     for get in routes.GETS:
         table += [Route(path, _get_endpoint(service, get), methods=["GET"]) for path in get.paths]
+    document = msgspec.json.encode(openapi.describe_api(has_key=service.settings.api_key is not None))
+    table += [_fixed("/openapi.json", document, health.JSON), _fixed("/docs", _read_docs(), "text/html")]
     return Starlette(routes=table, lifespan=lifespan, exception_handlers={HTTPException: _no_such_route})
 
 
@@ -46,14 +49,14 @@ def _post_endpoint(service: Service, post: routes.Post) -> Endpoint:
     decoder = msgspec.json.Decoder(post.request)
 
     async def endpoint(request: Request) -> Response:
-        exchange = Exchange(lambda: asyncio.create_task(body.wait_until_gone(request)))
+        watch = lambda: asyncio.create_task(body.wait_until_gone(request))  # noqa: E731
+        exchange = Exchange(watch, access.request_id_of(request))
         status, content = await _answer(service, post, decoder, request, exchange)
         exchange.mark("serialize")
         service.metrics.requests.labels(post.path, exchange.model_name, status).inc()
         service.metrics.duration.labels(post.path).observe(exchange.elapsed_s())
         headers = exchange.headers()
-        if status == http_errors.STATUSES[errors.Overloaded][0]:
-            headers["retry-after"] = str(http_errors.RETRY_AFTER_S)
+        access.log(request, status, exchange)
         return Response(content, status, headers, health.JSON)
 
     return endpoint
@@ -67,12 +70,15 @@ async def _answer(
     exchange: Exchange,
 ) -> tuple[int, bytes]:
     try:
+        access.require_key(request, service.settings.api_key)
         content = await body.read_body(request, service.settings.max_request_bytes)
         decoded = body.decode_body(content, decoder)
         exchange.mark("parse")
         return 200, msgspec.json.encode(await post.handle(service, exchange, decoded))
     except errors.VelaError as error:
         status, code = http_errors.status_of(error)
+        if isinstance(error, errors.Overloaded):
+            exchange.ask_later(error.retry_after_s)
         service.metrics.rejected.labels(code).inc()
         return status, http_errors.error_body(code, str(error))
     except (ClientGone, ClientDisconnect):
@@ -85,11 +91,29 @@ async def _answer(
 
 
 def _get_endpoint(service: Service, get: routes.Get) -> Endpoint:
-    async def endpoint(_: Request) -> Response:
+    is_open = not get.paths[0].startswith("/v1/")  # probes and scrapers have no key
+
+    async def endpoint(request: Request) -> Response:
+        try:
+            access.require_key(request, None if is_open else service.settings.api_key)
+        except errors.Unauthorized as error:
+            status, code = http_errors.status_of(error)
+            return Response(http_errors.error_body(code, str(error)), status, media_type=health.JSON)
         report = get.handle(service)
         return Response(report.content, report.status, media_type=report.media_type)
 
     return endpoint
+
+
+def _fixed(path: str, content: bytes, media_type: str) -> Route:
+    async def endpoint(_: Request) -> Response:
+        return Response(content, media_type=media_type)
+
+    return Route(path, endpoint, methods=["GET"])
+
+
+def _read_docs() -> bytes:
+    return importlib.resources.files("vela.serve.http").joinpath("assets", "docs.html").read_bytes()
 
 
 def _no_such_route(request: Request, refusal: Exception) -> Response:

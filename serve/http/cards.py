@@ -12,7 +12,6 @@ from vela.serve.registry import Entry, Golden, Registry, Status
 from vela.serve.runtime import installed_build
 
 API_VERSION = "2.3.0"  # of the router's model runtime, whose client reads the major version. Source: its openapi.yaml
-MAX_BUNDLE_TASKS = 0  # no /v1/bundle yet
 
 SURFACES: dict[heads.SurfaceKind, str] = {
     "sequence": "classify",
@@ -99,7 +98,7 @@ class ModelsResponse(msgspec.Struct, frozen=True):
 def models_response(registry: Registry, max_request_bytes: int) -> ModelsResponse:
     """Make the response of GET /v1/models."""
     cards = [_card(entry, registry) for entry in registry.entries.values()]
-    return ModelsResponse("list", API_VERSION, ServerLimits(MAX_BUNDLE_TASKS, max_request_bytes), cards)
+    return ModelsResponse("list", API_VERSION, ServerLimits(schema.MAX_BUNDLE_TASKS, max_request_bytes), cards)
 
 
 def _card(entry: Entry, registry: Registry) -> ModelCard:
@@ -126,7 +125,7 @@ def _card(entry: Entry, registry: Registry) -> ModelCard:
         device=str(device),
         dtype=_precision(opened),
         parameters=model.parameters if model else 0,
-        ready=entry.status == "ready" and death is None,
+        ready=entry.status in ("ready", "degraded") and death is None,
         status="failed" if death else entry.status,
         reason=registry.problems().get(entry.name, entry.reason),
         golden=entry.golden,

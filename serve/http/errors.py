@@ -6,6 +6,7 @@ from vela.graphs import errors
 
 STATUSES: dict[type[errors.VelaError], tuple[int, str]] = {
     errors.InvalidRequest: (400, "invalid_request"),
+    errors.Unauthorized: (401, "unauthorized"),
     errors.ModelNotFound: (404, "model_not_found"),
     errors.RequestTooLarge: (413, "request_too_large"),
     errors.UnsupportedSurface: (422, "unsupported_surface"),
@@ -13,7 +14,6 @@ STATUSES: dict[type[errors.VelaError], tuple[int, str]] = {
     errors.NotReady: (503, "not_ready"),
 }
 INTERNAL = (500, "internal_error")
-RETRY_AFTER_S = 1  # what waits in a full queue is some seconds of work; sooner tries only find it full again
 
 # For surfaces whose shape has no place for one input's error: the request fails as its first failed input does.
 ITEM_ERRORS: dict[str, type[errors.RequestError]] = {

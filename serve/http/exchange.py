@@ -1,13 +1,14 @@
 """One request's bookkeeping: how long each stage took, and what the response's headers say of it."""
 
 import asyncio
+import math
 import time
 from collections.abc import Callable, Sequence
-from typing import Literal
+from typing import Literal, Self
 from urllib.parse import quote
 
 from vela.serve.forward import Forward
-from vela.serve.lane import Job
+from vela.serve.job import Job
 from vela.serve.model import ServedModel
 
 Stage = Literal["parse", "tokenize", "queue", "forward", "post", "serialize"]
@@ -19,11 +20,14 @@ class Exchange:
 
     Args:
         watch_client: Starts a task that ends when the client has gone; the request's body must have been read.
+        request_id: As given or made.
     """
 
-    def __init__(self, watch_client: Callable[[], "asyncio.Task[None]"]) -> None:
+    def __init__(self, watch_client: Callable[[], "asyncio.Task[None]"], request_id: str = "") -> None:
         self.watch_client = watch_client
+        self.request_id = request_id
         self._begun_s = self._marked_s = time.monotonic()
+        self._deadline_ms: float | None = None
         self._stages_s: dict[Stage, float] = {}
         self._headers: dict[str, str] = {}
         self.model_name = ""
@@ -45,7 +49,26 @@ class Exchange:
 
     def left_s(self, deadline_ms: float | None) -> float | None:
         """Give the seconds that are left of a deadline that counts from the request's arrival; None without one."""
-        return None if deadline_ms is None else max(0.0, deadline_ms / 1000 - self.elapsed_s())
+        given = [deadline for deadline in (deadline_ms, self._deadline_ms) if deadline is not None]
+        return max(0.0, min(given) / 1000 - self.elapsed_s()) if given else None
+
+    def part(self, deadline_ms: float | None) -> Self:
+        """Begin the bookkeeping of a part of this request, which has no more time than the whole."""
+        part = type(self)(self.watch_client)
+        part._begun_s, part._deadline_ms = self._begun_s, deadline_ms
+        return part
+
+    def sum_up(self, parts: Sequence[Self]) -> None:
+        """Take over what parts did: their stages' times together, which may be more than the time that passed."""
+        for part in parts:
+            for stage, seconds in part._stages_s.items():
+                self._stages_s[stage] = self._stages_s.get(stage, 0.0) + seconds
+            self.graph_ids = sorted({*self.graph_ids, *part.graph_ids})
+        names = {name for part in parts for name in [part.model_name] if name}
+        self.model_name = names.pop() if len(names) == 1 else ""
+        cut = any(part._headers.get("x-vela-truncated") == "1" for part in parts)
+        self._headers |= {"x-vela-bucket": ",".join(self.graph_ids), "x-vela-truncated": str(int(cut))}
+        self._marked_s = time.monotonic()
 
     def describe_model(self, model: ServedModel) -> None:
         """Say in the headers who answers."""
@@ -60,6 +83,10 @@ class Exchange:
         self._headers["x-vela-bucket"] = ",".join(self.graph_ids)
         self._headers["x-vela-truncated"] = str(int(truncated))
 
+    def ask_later(self, seconds: float) -> None:
+        """Say in the headers when there will be room."""
+        self._headers["retry-after"] = str(math.ceil(seconds))
+
     def elapsed_s(self) -> float:
         """Seconds since the request arrived."""
         return time.monotonic() - self._begun_s
@@ -72,4 +99,4 @@ class Exchange:
     def headers(self) -> dict[str, str]:
         """Give the response's headers."""
         timing = ", ".join(f"{name};dur={value}" for name, value in self.timing_ms().items())
-        return self._headers | {"server-timing": timing}
+        return self._headers | {"server-timing": timing, "x-request-id": self.request_id}

@@ -1,5 +1,6 @@
 """What each route does between a decoded body and a response struct."""
 
+import asyncio
 import base64
 from collections.abc import Sequence
 from typing import cast
@@ -7,7 +8,7 @@ from typing import cast
 import numpy as np
 
 from vela.graphs import errors, heads
-from vela.serve import answers, policy, question
+from vela.serve import answers, offsets, policy, question
 from vela.serve.decode import rerank
 from vela.serve.http import errors as http_errors
 from vela.serve.http import schema
@@ -16,7 +17,7 @@ from vela.serve.http.service import Service
 from vela.serve.inputs import item_from_input
 from vela.serve.model import ServedModel
 from vela.serve.question import AnyAnswer
-from vela.serve.reading import Pair
+from vela.serve.reading import Grounded, Item, Pair
 from vela.serve.runtime import installed_build
 
 
@@ -41,6 +42,7 @@ async def classify(service: Service, exchange: Exchange, body: schema.ClassifyRe
     inputs = [body.input] if isinstance(body.input, str) else body.input
     items = [item_from_input(given, f"input[{place}]") for place, given in enumerate(inputs)]
     results = await service.answer(asked, items, exchange, options.deadline_ms)
+    results = [_placed(result, items, options.offset_unit) for result in results]
     return schema.ClassifyResponse(
         model=model.name,
         head=model.head.name,
@@ -102,6 +104,42 @@ async def rank(service: Service, exchange: Exchange, body: schema.RerankRequest)
         usage=schema.EmbeddingsUsage(tokens, tokens),
         meta=_meta(exchange, model) if options.return_meta else None,
     )
+
+
+async def bundle(service: Service, exchange: Exchange, body: schema.BundleRequest) -> schema.BundleResponse:
+    """Answer POST /v1/bundle: all tasks at once, each with its own outcome."""
+    parts = [exchange.part(body.options.deadline_ms) for _ in body.tasks]
+    try:
+        results = await asyncio.gather(
+            *(_answer_task(service, part, task) for part, task in zip(parts, body.tasks, strict=True))
+        )
+    finally:
+        exchange.sum_up(parts)
+    return schema.BundleResponse(results)
+
+
+async def _answer_task(service: Service, exchange: Exchange, task: schema.BundleTask) -> schema.BundleResult:
+    try:
+        if task.classify is not None:
+            return schema.BundleResult(task.id, 200, await classify(service, exchange, task.classify))
+        if task.embeddings is not None:
+            return schema.BundleResult(task.id, 200, await embeddings(service, exchange, task.embeddings))
+        if task.rerank is not None:
+            return schema.BundleResult(task.id, 200, await rank(service, exchange, task.rerank))
+        raise ValueError(f"task {task.id} asks for nothing; its struct forbids that")
+    except errors.VelaError as error:
+        status, code = http_errors.status_of(error)
+        return schema.BundleResult(task.id, status, error=answers.Problem(code, str(error)))
+
+
+def _placed(
+    result: answers.Classified | answers.FailedAnswer, items: Sequence[Item], unit: offsets.OffsetUnit
+) -> answers.Classified | answers.FailedAnswer:
+    """Give a token answer's offsets in the caller's unit."""
+    if not isinstance(result, answers.TokenAnswer):
+        return result
+    item = items[result.index]
+    return offsets.in_unit(result, item.answer if isinstance(item, Grounded) else str(item), unit)
 
 
 def _window(option: schema.WindowOption | None) -> heads.Window | None:

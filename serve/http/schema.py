@@ -11,9 +11,11 @@ import msgspec
 from vela.graphs import heads
 from vela.serve import answers
 from vela.serve.inputs import InputItem
+from vela.serve.offsets import OffsetUnit
 
 MAX_ITEMS = 2_048
 MAX_DOCUMENTS = 1_024
+MAX_BUNDLE_TASKS = 64
 
 Positive = Annotated[int, msgspec.Meta(ge=1)]
 Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
@@ -48,6 +50,7 @@ class ClassifyOptions(Body, frozen=True):
     window: WindowOption | None = None
     threshold: Share | None = None
     return_tokens: bool = False
+    offset_unit: OffsetUnit = "code_point"
 
 
 class ClassifyRequest(Body, frozen=True):
@@ -187,6 +190,51 @@ class RerankResponse(msgspec.Struct, frozen=True, omit_defaults=True):
     results: list[RerankResult]
     usage: EmbeddingsUsage
     meta: Meta | None = None
+
+
+class BundleTask(Body, frozen=True, omit_defaults=True):
+    """One request of another route, under an id of the caller's; exactly one of the three is given."""
+
+    id: Annotated[str, msgspec.Meta(min_length=1, max_length=256)]
+    classify: ClassifyRequest | None = None
+    embeddings: EmbeddingsRequest | None = None
+    rerank: RerankRequest | None = None
+
+    def __post_init__(self) -> None:
+        if sum(request is not None for request in (self.classify, self.embeddings, self.rerank)) != 1:
+            raise ValueError(f"task {self.id!r} has not exactly one of classify, embeddings, rerank")
+
+
+class BundleOptions(Body, frozen=True):
+    """What holds for all tasks."""
+
+    deadline_ms: Milliseconds | None = None
+
+
+class BundleRequest(Body, frozen=True):
+    """Ask several things in one call, of one model or of several; each is answered as if it had come alone."""
+
+    tasks: Annotated[list[BundleTask], msgspec.Meta(min_length=1, max_length=MAX_BUNDLE_TASKS)]
+    options: BundleOptions = BundleOptions()
+
+    def __post_init__(self) -> None:
+        if len({task.id for task in self.tasks}) < len(self.tasks):
+            raise ValueError("tasks of one id; expected another for each")
+
+
+class BundleResult(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a task got: the status and the body that it would have got alone."""
+
+    id: str
+    status: int
+    response: ClassifyResponse | EmbeddingsResponse | RerankResponse | None = None
+    error: answers.Problem | None = None
+
+
+class BundleResponse(msgspec.Struct, frozen=True):
+    """One result for each task, in order."""
+
+    results: list[BundleResult]
 
 
 class HealthResponse(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -21,6 +21,8 @@ logger = logging.getLogger(__name__)
 
 BACKLOG = 2_048
 GRACE_S = 30.0  # what Kubernetes gives a pod before it kills it
+FAILED_EXIT_S = 4.0  # after that a process whose lane died ends, whatever hangs in it
+RELOAD_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,16 +40,21 @@ class Address:
     uds: Path | None = None
 
 
-def serve(plan: Plan, address: Address, settings: Settings, announce: Callable[[str], None]) -> int:
+def serve(
+    plan: Plan, address: Address, settings: Settings, announce: Callable[[str], None], *, reload_s: float = RELOAD_S
+) -> int:
     """Serve until SIGTERM or SIGINT.
 
-    The socket is bound first and models load behind it, so that probes get answers meanwhile.
+    The socket is bound first and models load behind it, so that probes get answers meanwhile; so do bundles that are
+    published later.
 
     Args:
         plan: The models.
         address: Where to listen.
         settings: How the surface behaves.
-        announce: Called once with the address when every model answers, and with each reason when one cannot.
+        announce: Called once with the address when every model answers, with each reason when one cannot, and with
+            what is served anew.
+        reload_s: How often the store is looked at for newer bundles; 0 for never.
 
     Returns:
         0 after a drained stop; 1 when a model could not be loaded or a lane died.
@@ -58,11 +65,12 @@ def serve(plan: Plan, address: Address, settings: Settings, announce: Callable[[
     listener, where = _bind(address)
     run = _Run(plan, settings)
     _outlive_signals(run.server)
-    loading = threading.Thread(target=run.load, args=(where, announce), name="load", daemon=True)
+    loading = threading.Thread(target=run.load, args=(where, announce, reload_s), name="load", daemon=True)
     loading.start()
     try:
         run.server.run(sockets=[listener])
     finally:
+        run.stopping.set()
         run.registry.close()
         loading.join(GRACE_S)  # a process that ends inside ONNX Runtime's loading code crashes
         if address.uds is not None:
@@ -75,11 +83,12 @@ class _Run:
 
     def __init__(self, plan: Plan, settings: Settings) -> None:
         self.failed = False
+        self.stopping = threading.Event()
         self.registry = Registry(plan, on_lane_death=self._fail)
         self.server = uvicorn.Server(_config(self.registry, settings))
 
-    def load(self, where: str, announce: Callable[[str], None]) -> None:
-        """Load every model in this thread, then say that the server is ready, or why it stops."""
+    def load(self, where: str, announce: Callable[[str], None], reload_s: float) -> None:
+        """Load every model in this thread, say that the server is ready, or why it stops, and look for newer ones."""
         try:
             problems = [f"{entry.name}: {entry.reason}" for entry in self.registry.load()]
         except Exception as bug:  # the thread's edge: without this the server would wait for ever
@@ -91,10 +100,23 @@ class _Run:
             self._fail()
         elif not self.registry.problems():  # a stop may have come before every model was loaded
             announce(f"ready: {', '.join(self.registry.entries)} on {self.registry.plan.device} at {where}")
+            self._reload(announce, reload_s)
+
+    def _reload(self, announce: Callable[[str], None], every_s: float) -> None:
+        while every_s and not self.stopping.wait(every_s):
+            try:
+                for entry in self.registry.refresh():
+                    announce(f"{entry.name}: {entry.reason or f'serves bundle {entry.digest} now'}")
+            except Exception:  # the thread's edge: what is served is served on
+                logger.exception("a bug while looking for newer bundles")
 
     def _fail(self) -> None:
+        """End the process with a failure; a lane that hangs must not keep it."""
         self.failed = True
         self.server.should_exit = True
+        killer = threading.Timer(FAILED_EXIT_S, os._exit, (1,))
+        killer.daemon = True
+        killer.start()
 
 
 def check(plan: Plan, announce: Callable[[str], None]) -> int:

@@ -9,7 +9,7 @@ import functools
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import numpy as np
@@ -20,7 +20,7 @@ from vela.serve import answers
 from vela.serve.forward import Forward
 from vela.serve.http.exchange import Exchange
 from vela.serve.http.metrics import Metrics
-from vela.serve.lane import Job
+from vela.serve.job import Job
 from vela.serve.question import AnyAnswer, Question
 from vela.serve.reading import Grounded, Item, Pair, Reading
 from vela.serve.registry import Registry
@@ -44,9 +44,11 @@ class Settings:
 
     Attributes:
         max_request_bytes: Largest body that is read.
+        api_key: What callers of /v1 must send; None asks for none.
     """
 
     max_request_bytes: int = 16 << 20  # 2,048 inputs of 8 KB; one document of 32K tokens is under 1 MB
+    api_key: str | None = field(default=None, repr=False)
 
 
 class Service:

@@ -33,7 +33,7 @@ class Outcome:
         cause: The gate's, or the refusal.
         graph_sha256: Of the graph that was judged.
         compared: Runs that were compared.
-        named: The kind of fault that the gate took it for; empty where it named none.
+        named: What the gate says is wrong, in one word; empty where it does not know.
     """
 
     verdict: str
@@ -127,7 +127,7 @@ class Judge:
                 found.cause,
                 found.graph_sha256,
                 found.compared,
-                (found.diagnosis.cause or "") if found.diagnosis else "",
+                found.named or "",
             )
             for found in records
         ]

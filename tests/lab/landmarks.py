@@ -164,10 +164,10 @@ def pooling_mask(sketch: Sketch) -> str:
 def mean_pooling(sketch: Sketch) -> tuple[onnx.NodeProto, str]:
     """Give the division of a mean over the mask, and the hidden states that it averages."""
     for node in sketch.nodes("Div"):
-        makers = [sketch.producer(name) for name in node.input]
-        if all(maker is not None and maker.op_type == "ReduceSum" for maker in makers):
-            weighted = sketch.producer(makers[0].input[0])
-            return node, weighted.input[0]
+        total, count = (sketch.producer(name) for name in node.input)
+        weighted = sketch.producer(total.input[0]) if total is not None and total.op_type == "Squeeze" else None
+        if weighted is not None and count is not None and (weighted.op_type, count.op_type) == ("MatMul", "ReduceSum"):
+            return node, weighted.input[1]
     raise NotApplicable("no mean over the mask")
 
 

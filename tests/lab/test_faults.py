@@ -26,7 +26,7 @@ def test_a_fault_is_not_let_through(fault: Fault, tmp_path, ground, scenes, judg
 
     row = _first_planted(fault, order, tmp_path, ground, judge, seed)
 
-    assert row.outcome.named in ("", causes.cause_of(fault.name)), row.outcome.cause
+    assert row.outcome.named in ("", *causes.names_of(fault.name)), row.outcome.cause
     if row.is_let_through and fault.beyond:
         pytest.skip(f"the gate lets it through: {fault.beyond}")
     assert not row.is_let_through, f"{fault.name} [{row.scene}]: {row.drawn}; repeat with --lab-seed {seed}"
@@ -59,12 +59,25 @@ def _first_planted(fault, scenes, work, ground, judge, seed) -> trial.Row:
         "a mean is taken over by the first token",
         "two labels change places behind the classifier",
         "all weights are rounded to bfloat16 on the way",
+        "weights rounded to float16 fill an FP32 file",
+        "one weight is held in float16",
+        "one layer is stale",
+        "the graph holds a sibling's weights",
+        "a sibling's weights lie beside the graphs, and the manifest says so",
+        "one norm has an epsilon of 1e-12",
+        "cosines carry an attention factor",
+        "padding is seen in one layer",
+        "config.json has another pooling",
+        "the tokenizer has two words exchanged",
+        "the graph file was written again",
+        "an engine's own operator is used wrongly",
+        "numbers overflow unless operators are fused",
     ],
 )
-def test_a_fault_that_a_mutant_has_is_called_by_its_name(name, tmp_path, ground, scenes, judge, seed):
+def test_a_fault_is_called_by_its_name(name, tmp_path, ground, scenes, judge, seed):
     fault = next(fault for fault in FAULTS if fault.name == name)
     fixed = [scene for scene in scenes[TEXT_SAMPLE] if scene.graph_id.startswith("portable")]
 
     row = trial.try_fault(fault, fixed[0], ground, tmp_path, judge, seed)
 
-    assert row.outcome.named == causes.cause_of(name), row.outcome.cause
+    assert row.outcome.named in causes.names_of(name), row.outcome.cause

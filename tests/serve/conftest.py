@@ -20,7 +20,7 @@ from tokenizers import decoders, models, pre_tokenizers, processors
 from vela.graphs import bundle as bundles
 from vela.graphs import contract, digests, heads, manifest, record, store
 from vela.serve import device as devices
-from vela.serve import runtime, tokenization
+from vela.serve import registry, runtime, tokenization
 from vela.serve.model import ServedModel
 
 BOS, EOS, PAD = 256, 257, 258
@@ -109,6 +109,16 @@ def outputs_by_layer(decoder: heads.Decoder) -> dict[int, str]:
             return {layer: contract.score_output(layer, dimension) for layer in exits}
         case _:
             return {1: contract.LOGITS}
+
+
+def source(name: str, folder: Path, digest: str = "") -> registry.Source:
+    """Name a bundle that lies in a folder as a model to serve."""
+    return registry.Source(name, lambda: store.PublishedBundle(name, folder, digest))
+
+
+@pytest.fixture(scope="session")
+def source_of() -> Callable[..., registry.Source]:
+    return source
 
 
 def passing_record(bundle: bundles.Bundle, graph: manifest.Graph) -> record.Record:

@@ -26,7 +26,7 @@ def folder(bags, tmp_path) -> Path:
 def answered(folder) -> golden.Golden:
     """Golden answers that the bundle's own graph gives."""
     opened = bundles.Bundle.open(folder)
-    session = ServedModel.open(opened).sessions["model"]
+    session = ServedModel.open(opened).loaded["model"].session
     probes = []
     for ids in IDS:
         row = np.array([ids], np.int64)
@@ -87,13 +87,12 @@ def test_answers_of_another_bundle_are_no_reason_to_serve_it(load, answered) -> 
         load(msgspec.structs.replace(answered, manifest_sha256="12" * 32))
 
 
-def test_the_registry_says_what_became_of_them(folder, answered, bags) -> None:
+def test_the_registry_says_what_became_of_them(folder, answered, source_of) -> None:
     opened = bundles.Bundle.open(folder)
     states = {}
     for name, content in {"matched": answered, "failed": altered(answered, by=1.0)}.items():
         golden.write(opened, content)
-        source = registry.Source(MODEL, lambda: bundles.Bundle.open(folder))
-        loaded = registry.Registry(registry.Plan((source,)))
+        loaded = registry.Registry(registry.Plan((source_of(MODEL, folder),)))
         loaded.load()
         states[name] = loaded.entries[MODEL]
         loaded.close()

@@ -10,36 +10,42 @@ import pytest
 from numpy.typing import NDArray
 
 from vela.graphs import errors
-from vela.serve.lane import Job, Lane
+from vela.serve.job import Job
+from vela.serve.lane import Bounds, Lane
 
 PATIENCE_S = 10.0
 
 
 class Step:
-    """Work that waits until it is released, and remembers that it ran."""
+    """Work that waits until it is released, and remembers that it ran and with whom."""
 
-    def __init__(self, number: int, log: list[int], *, tokens: int = 1, held: bool = False) -> None:
+    def __init__(
+        self, number: int, log: list, *, seconds: float = 1.0, held: bool = False, key: str = "", most: int = 1
+    ) -> None:
         self.number = number
-        self.tokens = tokens
+        self.tokens = self.seconds = seconds
+        self.key, self.most_rows = key, most
         self.started = threading.Event()
         self.release = threading.Event()
         self._log = log
         if not held:
             self.release.set()
 
-    def run(self, run_options: Any = None) -> NDArray[np.float32]:
-        self._log.append(self.number)
+    def run_with(self, mates, run_options: Any = None) -> list[NDArray[np.float32]]:
+        together = [self, *mates]
+        self._log.append([one.number for one in together] if mates else self.number)
         self.started.set()
         while not self.release.wait(0.001):
             if run_options.terminate:
                 raise stopped("unavailable")
-        return np.float32([self.number])
+        return [np.float32([one.number]) for one in together]
 
 
-class Bug:
-    tokens = 1
+class Bug(Step):
+    def __init__(self) -> None:
+        super().__init__(0, [])
 
-    def run(self, run_options: Any = None) -> NDArray[np.float32]:
+    def run_with(self, mates, run_options: Any = None) -> list[NDArray[np.float32]]:
         raise RuntimeError("a bug")
 
 
@@ -58,7 +64,7 @@ def submit_until_refused(lane: Lane) -> None:
 
 @pytest.fixture
 def lane() -> Iterator[Lane]:
-    made = Lane("cpu", limit_tokens=10)
+    made = Lane("cpu", Bounds(wait_s=10.0, tokens=100))
     yield made
     made.close()
 
@@ -79,26 +85,157 @@ def test_a_job_knows_when_it_was_queued_started_and_finished(lane: Lane) -> None
     assert job.queued_s <= job.started_s <= job.finished_s
 
 
-def test_a_full_queue_refuses_and_queues_nothing(lane: Lane) -> None:
-    log: list[int] = []
-    blocker = Step(0, log, held=True)
-    first = lane.submit([blocker])
+@pytest.fixture
+def held(lane: Lane) -> Iterator[tuple[Step, list]]:
+    """Keep the lane at work, and give the log of what it runs after that."""
+    log: list = []
+    blocker = Step(0, [], held=True)
+    lane.submit([blocker])
     assert blocker.started.wait(PATIENCE_S)
-    waiting = lane.submit([Step(1, log, tokens=8)])
+    yield blocker, log
+    blocker.release.set()
+
+
+def test_a_full_queue_refuses_and_queues_nothing(lane: Lane, held) -> None:
+    blocker, log = held
+    waiting = lane.submit([Step(1, log, seconds=8)])
+    lane.submit([Step(2, log, seconds=3)])
+
+    with pytest.raises(errors.Overloaded) as refused:
+        lane.submit([Step(3, log, seconds=4), Step(4, log, seconds=4)])
+
+    assert refused.value.retry_after_s == 1.0  # it would wait for 8 and 3 s, where 10 are allowed
+    assert lane.waiting_s == 11
+    blocker.release.set()
+    assert ends_with(waiting[0]) is None
+
+
+def test_a_short_request_is_taken_where_a_long_one_is_not(lane: Lane, held) -> None:
+    lane.submit([Step(number, [], seconds=4) for number in range(10)])
+
+    assert lane.submit([Step(1, [], seconds=1)])
+    with pytest.raises(errors.Overloaded):
+        lane.submit([Step(1, [], seconds=40)])
+
+
+def test_more_than_fits_into_memory_is_refused_however_soon_it_would_run(lane: Lane, held) -> None:
+    lane.submit([Step(number, [], seconds=10) for number in range(10)])
 
     with pytest.raises(errors.Overloaded):
-        lane.submit([Step(2, log, tokens=2), Step(3, log, tokens=1)])
-
-    assert lane.waiting_tokens == 8
-    blocker.release.set()
-    assert [ends_with(job) for job in (*first, *waiting)] == [None, None]
-    assert log == [0, 1]
+        lane.submit([Step(1, [], seconds=1)])
 
 
 def test_a_request_larger_than_the_bound_runs_when_nothing_waits(lane: Lane) -> None:
-    job = lane.submit([Step(0, [], tokens=1000)])[0]
+    job = lane.submit([Step(0, [], seconds=1000)])[0]
 
     assert ends_with(job) is None
+
+
+def test_a_scan_holds_a_short_request_for_one_of_its_windows_at_most(lane: Lane, held) -> None:
+    blocker, log = held
+    scan = lane.submit([Step(10 + number, log) for number in range(5)])
+
+    short = lane.submit([Step(1, log)])
+    blocker.release.set()
+
+    assert [ends_with(job) for job in (*scan, *short)] == [None] * 6
+    assert log == [10, 1, 11, 12, 13, 14]
+
+
+def test_two_scans_share_the_lane(lane: Lane, held) -> None:
+    blocker, log = held
+    first = lane.submit([Step(10 + number, log) for number in range(3)])
+    second = lane.submit([Step(20 + number, log) for number in range(3)])
+    blocker.release.set()
+
+    assert [ends_with(job) for job in (*first, *second)] == [None] * 6
+    assert log == [10, 20, 11, 21, 12, 22]
+
+
+def test_rows_of_one_key_that_wait_go_together_up_to_what_was_proven(lane: Lane, held) -> None:
+    blocker, log = held
+    alike = [lane.submit([Step(number, log, key="a", most=3)])[0] for number in range(1, 6)]
+    other = lane.submit([Step(9, log, key="b", most=3)])[0]
+    blocker.release.set()
+
+    assert [job.future.result(PATIENCE_S).item() for job in (*alike, other)] == [1, 2, 3, 4, 5, 9]
+    assert log == [[1, 2, 3], [4, 5], 9]
+
+
+def test_a_shared_run_is_ended_only_when_nobody_waits_for_it(lane: Lane, held) -> None:
+    blocker, log = held
+    steps = [Step(number, log, key="a", most=3, held=True) for number in range(1, 4)]
+    first, second, third = (lane.submit([step])[0] for step in steps)
+    blocker.release.set()
+    assert steps[0].started.wait(PATIENCE_S)
+
+    first.stop(stopped("deadline_exceeded"))
+    second.stop(stopped("deadline_exceeded"))
+    steps[0].release.set()
+
+    assert isinstance(ends_with(first), errors.ItemError)
+    assert third.future.result(PATIENCE_S).item() == 3
+
+
+def test_a_shared_run_that_nobody_waits_for_is_ended(lane: Lane, held) -> None:
+    blocker, log = held
+    steps = [Step(number, log, key="a", most=2, held=True) for number in range(1, 3)]
+    jobs = [lane.submit([step])[0] for step in steps]
+    blocker.release.set()
+    assert steps[0].started.wait(PATIENCE_S)
+
+    for job in jobs:
+        job.stop(stopped("deadline_exceeded"))
+
+    assert ends_with(lane.submit([Step(5, log)])[0]) is None
+    assert log == [[1, 2], 5]
+
+
+def test_a_run_that_hangs_fails_every_caller_and_the_lane_says_so() -> None:
+    died = threading.Event()
+    bounds = Bounds(pulse_s=0.01, hang_s=0.02, hang_factor=0.0)
+    lane = Lane("cpu", bounds, on_death=died.set)
+    stuck = threading.Event()
+
+    class Stuck(Step):
+        def run_with(self, mates, run_options: Any = None):
+            stuck.wait(PATIENCE_S)  # whatever it is told
+            return [np.float32([0])]
+
+    jobs = [*lane.submit([Stuck(0, [])]), *lane.submit([Step(1, [])])]
+
+    assert died.wait(PATIENCE_S)
+    assert all(isinstance(ends_with(job), errors.NotReady) for job in jobs)
+    assert lane.death.startswith("a run of 1 rows has not ended after")
+    lane.close()
+    stuck.set()
+
+
+def test_a_run_is_given_the_time_that_is_expected_of_it() -> None:
+    lane = Lane("cpu", Bounds(pulse_s=0.005, hang_s=0.0, hang_factor=20.0))
+    slow = Step(0, [], seconds=10.0, held=True)
+    job = lane.submit([slow])[0]
+    assert slow.started.wait(PATIENCE_S)
+    watched = threading.Event()
+    watched.wait(0.05)
+
+    assert lane.death is None
+    slow.release.set()
+    assert ends_with(job) is None
+    lane.close()
+
+
+def test_a_thousand_requests_that_are_given_up_leave_no_trace(lane: Lane, held) -> None:
+    blocker, log = held
+    for number in range(1000):
+        lane.submit([Step(number, log, seconds=0.01)])[0].stop(stopped("unavailable"))
+    assert (lane.waiting_tokens, lane.waiting_s) == (0, 0.0)
+
+    blocker.release.set()
+    jobs = [lane.submit([Step(number, log, seconds=0.001)])[0] for number in range(20)]
+
+    assert [ends_with(job) for job in jobs] == [None] * 20
+    assert log == list(range(20))
 
 
 def test_a_stopped_job_that_waits_never_runs_and_frees_its_place(lane: Lane) -> None:
@@ -106,10 +243,10 @@ def test_a_stopped_job_that_waits_never_runs_and_frees_its_place(lane: Lane) -> 
     blocker = Step(0, log, held=True)
     lane.submit([blocker])
     assert blocker.started.wait(PATIENCE_S)
-    waiting = lane.submit([Step(1, log, tokens=10)])[0]
+    waiting = lane.submit([Step(1, log, seconds=10)])[0]
 
     waiting.stop(stopped("deadline_exceeded"))
-    follower = lane.submit([Step(2, log, tokens=10)])[0]
+    follower = lane.submit([Step(2, log, seconds=10)])[0]
     blocker.release.set()
 
     assert ends_with(follower) is None

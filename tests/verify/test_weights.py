@@ -27,7 +27,7 @@ def check(bundles):
 
     def run(graph: graph_file.GraphFile) -> str:
         layers = source.architecture.layers
-        return weights.check_weights(graph, stored, stored, source.architecture, source.head.decoder, layers)
+        return weights.check_weights(graph, stored, stored, source, layers)
 
     return run
 

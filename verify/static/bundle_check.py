@@ -4,11 +4,14 @@ The reference is named apart from the bundle, because a bundle whose config was 
 itself. Everything that export wrote into the manifest is derived here again from the reference checkpoint.
 """
 
-from vela.graphs import bundle, contract, digests, errors, manifest, model_table
+from collections.abc import Sequence
+
+from vela.graphs import bundle, causes, contract, digests, errors, manifest, model_table
 from vela.serve import tokenization
 from vela.verify import checkpoint
 
 NAMED = 4  # files that a message names
+TOKENIZER_FILES = ("tokenizer", "special_tokens_map", "added_tokens", "vocab", "merges")  # beginnings of their names
 
 
 def check_sources(opened: bundle.Bundle, source: checkpoint.Checkpoint) -> str:
@@ -30,6 +33,7 @@ def check_sources(opened: bundle.Bundle, source: checkpoint.Checkpoint) -> str:
             expected="the reference checkpoint's files, byte for byte",
             where=opened.folder.name,
             fix="The bundle was exported from another or an altered checkpoint, or changed since: export it again.",
+            cause=_cause(differing),
         )
     return f"{len(expected)} files equal the reference checkpoint's"
 
@@ -81,6 +85,13 @@ def _identities(written: manifest.Manifest) -> set[tuple[str, str, str]]:
         if entry.files.items() <= listing.items()
     }
     return pinned | {("", "", digests.digest_of_listing(listing))}
+
+
+def _cause(differing: Sequence[str]) -> causes.Cause:
+    """Name the kind of checkpoint that it is, by the most telling of its files that differ."""
+    if any(name.endswith(".safetensors") for name in differing):
+        return "other weights"
+    return "tokenizer" if all(name.startswith(TOKENIZER_FILES) for name in differing) else "config altered"
 
 
 def _describe(name: str, actual: dict[str, str], expected: dict[str, str]) -> str:

@@ -12,7 +12,7 @@ import numpy as np
 
 from vela.graphs import contract
 from vela.verify import architecture
-from vela.verify.static import graph_tensor, quantised, tables, tensor_match, weights
+from vela.verify.static import graph_tensor, quantised, rounded, tables, tensor_match, weights
 from vela.verify.static.graph_constants import Constant
 from vela.verify.static.graph_tensor import Floats, GraphTensor
 
@@ -125,7 +125,8 @@ def identify_weights(
     foreign += [_describe(value, missing, reading) for value in unknown[: weights.NAMED]]
     foreign += [value.name for value in unknown[weights.NAMED :]]
     if missing or foreign:
-        raise weights.other_weights(sorted(missing), len(wanted), foreign, where)
+        is_rounded = rounded.are_rounded(missing, [(value.name, value.stored) for value in unknown])
+        raise weights.other_weights(sorted(missing), wanted, foreign, where, "precision" if is_rounded else None)
     return Identity({name: search.found[name] for name in sorted(wanted)}, len(left))
 
 
@@ -170,21 +171,10 @@ def _describe(reading: GraphTensor, missing: Mapping[str, Floats], config: archi
     """Name a foreign tensor, and the one of the checkpoint that it was before it was rounded or altered."""
     for name, expected in missing.items():
         for turned in tensor_match.orientations(reading, expected.shape):
-            kind = _rounded_to(turned, expected)
+            kind = rounded.rounded_to(turned, expected) if turned.precision == "fp32" else ""
             if kind:
                 return f"{reading.name} ({name}, rounded to {kind})"
             if expected.size > 1 and tensor_match.share_differing(turned, expected) < MOSTLY:
                 count = tensor_match.count_differing(turned, expected)
                 return f"{reading.name} ({name}, but for {count:,} of {expected.size:,} numbers)"
     return tables.describe(reading.name, reading.stored, config)
-
-
-def _rounded_to(reading: GraphTensor, expected: Floats) -> str:
-    """Name the sixteen-bit type whose numbers an FP32 tensor holds where they are roundings of the expected ones."""
-    for kind in ("float16", "bfloat16") if reading.precision == "fp32" else ():
-        with np.errstate(over="ignore"):
-            narrow = reading.stored.astype(np.dtype(kind))
-        rounded = GraphTensor.from_floats(reading.name, narrow)
-        if tensor_match.agrees(rounded, expected) and tensor_match.agrees(reading, narrow.astype(np.float32)):
-            return kind
-    return ""

@@ -6,6 +6,7 @@ followed back to its frequencies and on to the factor on it, and together they m
 recomputed by our own code. No name is trusted.
 """
 
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ import numpy as np
 import onnx_ir as ir
 from numpy.typing import NDArray
 
-from vela.graphs import errors
+from vela.graphs import causes, errors
 from vela.verify import architecture, graph_file
 from vela.verify.architecture import rope
 from vela.verify.static.graph_tensor import ROUNDINGS
@@ -67,7 +68,8 @@ def check_rotary(
     """
     ropes = reading.rotations(exit_layer)
     turns = [*find_turns(graph, reading.head_width), *ahead]
-    missing = _missing(turns, ropes, reading.head_width)
+    lacking_kinds = _missing(turns, ropes, reading.head_width)
+    missing = [f"{kind} {ropes[kind]}" for kind in lacking_kinds]
     foreign = [turn for turn in turns if not any(turn.is_of(used, reading.head_width) for used in ropes.values())]
     if missing or foreign:
         described = "; ".join(sorted({str(turn) for turn in foreign}))
@@ -77,6 +79,7 @@ def check_rotary(
             expected=f"exactly those of config.json{lacking}",
             where=graph.path.name,
             fix="The graph was exported with another RoPE or with its scaling dropped: export again.",
+            cause=_cause(lacking_kinds, foreign, ropes, reading.head_width),
         )
     return f"{len(turns)} cosines and sines turn by {len(ropes)} tables of config.json"
 
@@ -125,12 +128,26 @@ def frequencies_of_angles(table: NDArray[np.floating], width: int) -> NDArray[np
 
 
 def _missing(turns: list[Turn], ropes: Mapping[str, rope.Rope], width: int) -> list[str]:
-    """Name the ropes of the config that no cosine, or no sine, turns by."""
+    """Give the kinds of layers by whose rope no cosine, or no sine, turns."""
     return [
-        f"{kind} {used}"
+        kind
         for kind, used in ropes.items()
         if {turn.function for turn in turns if turn.is_of(used, width)} != {"Cos", "Sin"}
     ]
+
+
+def _cause(
+    missing: Sequence[str], foreign: Sequence[Turn], ropes: Mapping[str, rope.Rope], width: int
+) -> causes.Cause | None:
+    """Name the mistake; None where tables alone do not tell which layers have it."""
+    for turn, used in itertools.product(foreign, ropes.values()):
+        unscaled = rope.unscaled_frequencies(used.theta, width)
+        if turn.frequencies.shape == unscaled.shape:
+            ratios = turn.frequencies / unscaled
+            if np.allclose(ratios, ratios[0], rtol=rope.FREQUENCY_TOLERANCE):
+                return "RoPE scaling"  # its theta, but for what multiplies positions or cosines
+    kinds: dict[str, causes.Cause] = {"sliding_attention": "local theta", "full_attention": "global theta"}
+    return kinds.get(missing[0]) if len(missing) == 1 else None
 
 
 def _tables_before(node: ir.Node) -> list[NDArray[np.floating]]:

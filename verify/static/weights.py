@@ -18,12 +18,13 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from vela.graphs import errors, heads, manifest, scorers
-from vela.verify import architecture, graph_file
-from vela.verify.static import tables
+from vela.graphs import causes, errors, heads, manifest, scorers
+from vela.verify import checkpoint, graph_file
+from vela.verify.static import rounded, tables
 
 LAYER_PATTERN = re.compile(r"(?:^|\.)layers?\.(\d+)\.")
 NAMED = 4  # tensors that a message names
+MOST_OF_A_LAYER = 0.5  # share of its tensors; one that was altered is no stale layer
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,8 +88,7 @@ def check_weights(
     graph: graph_file.GraphFile,
     bundle_weights: StoredWeights,
     checkpoint_weights: StoredWeights,
-    reading: architecture.Architecture,
-    decoder: heads.Decoder,
+    source: checkpoint.Checkpoint,
     exit_layer: int,
 ) -> str:
     """Check that a graph holds exactly the checkpoint's weights.
@@ -97,13 +97,13 @@ def check_weights(
         graph: The parsed graph.
         bundle_weights: What lies beside it, as it is now.
         checkpoint_weights: What the reference checkpoint holds.
-        reading: Its architecture, from which tables are recomputed.
-        decoder: Of the head that it answers.
+        source: That checkpoint.
         exit_layer: Layers that the graph runs.
 
     Raises:
         GraphError: tensors are missing, foreign, misplaced or altered; the message counts and names them.
     """
+    reading, decoder = source.architecture, source.head.decoder
     all_names = {name for names in checkpoint_weights.by_content.values() for name in names}
     all_names = {name for name in all_names if reading.uses(name, decoder)}
     needed = needed_weights(all_names, decoder, exit_layer, reading.layers)
@@ -115,8 +115,22 @@ def check_weights(
     ]
     missing = sorted(needed - found)
     if missing or foreign:
-        raise other_weights(missing, len(needed), foreign, graph.path.name)
+        raise other_weights(missing, needed, foreign, graph.path.name, _rounding(graph, unknown, missing, source))
     return f"{len(needed)} tensors found by content, {len(unknown)} tables recomputed from config.json"
+
+
+def _rounding(
+    graph: graph_file.GraphFile,
+    unknown: Mapping[str, NDArray[Any]],
+    missing: Sequence[str],
+    source: checkpoint.Checkpoint,
+) -> causes.Cause | None:
+    """Say whether all that is missing is there after all, but in fewer bits."""
+    tensors = source.read_tensors()
+    narrow = {name: value for name, value in graph.inline.items() if value.dtype != np.float32}
+    expected = {name: tensors[name] for name in missing if name in tensors}
+    is_rounded = len(expected) == len(missing) and rounded.are_rounded(expected, (narrow | dict(unknown)).items())
+    return "precision" if is_rounded else None
 
 
 def _external_matches(
@@ -182,26 +196,46 @@ def _inline_matches(
     return found, unknown
 
 
-def other_weights(missing: Sequence[str], needed: int, foreign: Sequence[str], where: str) -> errors.GraphError:
+def other_weights(
+    missing: Sequence[str],
+    needed: Collection[str],
+    foreign: Sequence[str],
+    where: str,
+    known: causes.Cause | None = None,
+) -> errors.GraphError:
     """Make the error for a graph that does not hold exactly the checkpoint's weights.
 
     Args:
         missing: Tensors of the checkpoint that are not in the graph.
-        needed: How many the head uses.
+        needed: Those that the head uses.
         foreign: Tensors of the graph that are not the checkpoint's, described.
         where: The graph's file name.
+        known: What became of them, where that is known.
     """
-    found = f"all {needed} tensors of the checkpoint are in the graph"
+    found = f"all {len(needed)} tensors of the checkpoint are in the graph"
     kind: type[errors.GraphError] = errors.ForeignTables
+    cause: causes.Cause = "other computation"
     if missing:
-        found = f"{len(missing)} of {needed} tensors of the checkpoint are not in the graph{_listed(missing)}"
+        found = f"{len(missing)} of {len(needed)} tensors of the checkpoint are not in the graph{_listed(missing)}"
         kind = errors.GraphError
+        if foreign:  # else the graph leaves a tensor out, and holds no other in its place
+            cause = "stale layer" if _is_one_layer(missing, needed) else "other weights"
     return kind(
         f"other weights: {found}, and {len(foreign)} tensors of the graph are not the checkpoint's{_listed(foreign)}",
         expected="every tensor of the checkpoint, and nothing else but recomputable tables",
         where=where,
         fix="The graph or the weights beside it come from another checkpoint or were altered: export again.",
+        cause=known or cause,
     )
+
+
+def _is_one_layer(missing: Sequence[str], needed: Collection[str]) -> bool:
+    """Say whether what is missing is one layer, or most of it; equal norms may be found in another place."""
+    layers = {match.group(1) if (match := LAYER_PATTERN.search(name)) else "" for name in missing}
+    if len(layers) != 1 or "" in layers:
+        return False
+    whole = [name for name in needed if (match := LAYER_PATTERN.search(name)) and match.group(1) in layers]
+    return len(missing) >= MOST_OF_A_LAYER * len(whole)
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -12,7 +12,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from starlette.testclient import TestClient
 
-from vela.graphs import bundle as bundles
 from vela.serve import policy, question, registry
 from vela.serve.http.app import build_app
 from vela.serve.model import ServedModel
@@ -249,13 +248,12 @@ def test_any_text_answers_as_it_does_without_a_server(client: TestClient, loaded
 
 
 def test_a_value_that_is_not_finite_is_an_item_error_and_is_counted(
-    make_bundle: Callable[..., Path], served: dict[str, ServedModel]
+    make_bundle: Callable[..., Path], served: dict[str, ServedModel], source_of: Callable[..., registry.Source]
 ) -> None:
     table = np.zeros((259, 3), dtype=np.float32)
     table[list(served["mood"].tokenizer.encode(["x"], with_offsets=False)[0].ids)] = np.inf
     folder = make_bundle("infinite", served["mood"].head, table)
-    source = registry.Source("infinite", lambda: bundles.Bundle.open(folder))
-    loaded = registry.Registry(registry.Plan((source,)))
+    loaded = registry.Registry(registry.Plan((source_of("infinite", folder),)))
     assert loaded.load() == []
 
     with TestClient(build_app(loaded)) as client:

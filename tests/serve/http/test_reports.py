@@ -3,7 +3,8 @@
 import asyncio
 import json
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -75,13 +76,10 @@ def test_before_loading_it_is_alive_and_not_ready(bag_store: Path) -> None:
     assert (card["ready"], card["status"], card["golden"]) == (False, "starting", "pending")
 
 
-def test_a_bundle_that_cannot_be_used_is_listed_with_its_reason(bags: dict[str, Path], tmp_path: Path) -> None:
-    from vela.graphs import bundle as bundles
-
-    sources = (
-        registry.Source("mood", lambda: bundles.Bundle.open(bags["mood"])),
-        registry.Source("gone", lambda: bundles.Bundle.open(tmp_path)),
-    )
+def test_a_bundle_that_cannot_be_used_is_listed_with_its_reason(
+    bags: dict[str, Path], tmp_path: Path, source_of: Callable[..., registry.Source]
+) -> None:
+    sources = (source_of("mood", bags["mood"]), source_of("gone", tmp_path))
     partly = registry.Registry(registry.Plan(sources))
     assert [entry.name for entry in partly.load()] == ["gone"]
     with TestClient(build_app(partly)) as client:
@@ -119,17 +117,17 @@ class Hold:
         self.started = threading.Event()
         self.release = threading.Event()
         self.stopped = threading.Event()
-        inner = forward.Forward.run
+        inner = forward.Forward.run_with
 
-        def run(work: forward.Forward, run_options: Any = None) -> Any:
+        def run(work: forward.Forward, mates: Sequence[forward.Forward], run_options: Any = None) -> Any:
             self.started.set()
             while not self.release.wait(0.001):
                 if run_options.terminate:
                     self.stopped.set()
                     break
-            return inner(work, run_options)
+            return inner(work, mates, run_options)
 
-        monkeypatch.setattr(forward.Forward, "run", run)
+        monkeypatch.setattr(forward.Forward, "run_with", run)
 
 
 @pytest.fixture
@@ -179,7 +177,7 @@ def test_a_client_that_goes_away_frees_the_lane(own: registry.Registry, hold: Ho
 
 
 def test_a_full_queue_answers_429_with_retry_after(own: registry.Registry, hold: Hold) -> None:
-    own.lane._limit_tokens = 8
+    own.lane.bounds = replace(own.lane.bounds, tokens=8)
     statuses: list[int] = []
 
     with TestClient(build_app(own)) as client:
@@ -205,10 +203,10 @@ def test_a_full_queue_answers_429_with_retry_after(own: registry.Registry, hold:
 
 
 def test_a_dead_lane_fails_requests_and_health(own: registry.Registry, monkeypatch: pytest.MonkeyPatch) -> None:
-    def bug(work: forward.Forward, run_options: Any = None) -> Any:
+    def bug(work: forward.Forward, mates: Sequence[forward.Forward], run_options: Any = None) -> Any:
         raise RuntimeError("a bug")
 
-    monkeypatch.setattr(forward.Forward, "run", bug)
+    monkeypatch.setattr(forward.Forward, "run_with", bug)
     with TestClient(build_app(own)) as client:
         during = client.post("/v1/classify", json={"input": "a"})
         after = client.post("/v1/classify", json={"input": "a"})

@@ -6,13 +6,18 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 import urllib.request
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 import httpx
+import numpy as np
 import pytest
+
+from vela.graphs import bundle as bundles
+from vela.graphs import store
 
 PATIENCE_S = 60
 
@@ -38,17 +43,36 @@ cli.main()
 """
 
 
+# The same, with a run that never ends and a lane that has little patience.
+SERVE_WITH_A_HANG = SERVE_WITHOUT.replace(
+    "cli.main()",
+    """
+import threading
+
+
+def hang(run):
+    threading.Event().wait()
+
+
+from vela.serve import lane
+
+lane.Run.execute = hang
+lane.Lane.__init__.__defaults__ = (lane.Bounds(pulse_s=0.05, hang_s=0.3, hang_factor=0.0), lambda: None)
+cli.main()
+""",
+)
+
 # The same, with a bug that strikes in the lane's thread.
 SERVE_WITH_A_BUG = SERVE_WITHOUT.replace(
     "cli.main()",
     """
-def bug(job):
+def bug(run):
     raise RuntimeError("a bug in the lane")
 
 
 from vela.serve import lane
 
-lane.Job.run = bug
+lane.Run.execute = bug
 cli.main()
 """,
 )
@@ -114,6 +138,57 @@ def test_a_lane_that_dies_fails_its_callers_and_ends_the_process_with_1(bag_stor
 
     assert answer.status_code == 503
     assert status == 1
+
+
+def test_a_lane_that_hangs_fails_its_callers_and_ends_the_process_with_1(bag_store: Path) -> None:
+    arguments = ["--store", str(bag_store), "--models", "mood", "--port", "0"]
+    with serving(arguments, SERVE_WITH_A_HANG) as (server, url):
+        answer = httpx.post(f"{url}/v1/classify", json={"input": "hello"}, timeout=PATIENCE_S)
+        failed_s = time.monotonic()
+        status = server.wait(PATIENCE_S)
+
+    assert answer.status_code == 503
+    assert "has not ended after" in answer.json()["error"]["message"]
+    assert status == 1
+    assert time.monotonic() - failed_s < 5.0
+
+
+def test_a_bundle_that_is_published_later_is_served_without_a_stop(
+    bag_store: Path, bags: dict[str, Path], tmp_path: Path, make_bundle: Callable[..., Path]
+) -> None:
+    path = tmp_path / "store"
+    found = store.Store.create_or_open(path)
+    found.publish(bags["mood"])
+    arguments = ["--store", str(path), "--models", "mood", "--port", "0", "--reload", "0.1"]
+    with serving(arguments) as (server, url):
+        before = ask(url, {"input": "hello"})
+        head = bundles.Bundle.open(bags["mood"]).manifest.head()
+        found.publish(make_bundle("mood", head, np.ones((259, 3), dtype=np.float32)))
+        line = server.stderr.readline()
+        after = ask(url, {"input": "hello"})
+        server.send_signal(signal.SIGTERM)
+        status = server.wait(PATIENCE_S)
+
+    assert "mood: serves bundle" in line
+    assert before["results"][0]["probabilities"] != after["results"][0]["probabilities"]
+    assert len({*after["results"][0]["probabilities"]}) == 1  # all logits are 1 now
+    assert status == 0
+
+
+def test_requests_are_logged_as_json_without_their_text(bag_store: Path) -> None:
+    arguments = ["--store", str(bag_store), "--models", "mood", "--port", "0", "--log-format", "json", "--access-log"]
+    with serving(arguments) as (server, url):
+        answer = httpx.post(f"{url}/v1/classify", json={"input": "hello secret"}, headers={"x-request-id": "mine-1"})
+        line = server.stderr.readline()
+        server.send_signal(signal.SIGTERM)
+        server.wait(PATIENCE_S)
+
+    logged = json.loads(line)
+    assert answer.headers["x-request-id"] == "mine-1"
+    assert (logged["request_id"], logged["status"], logged["model"]) == ("mine-1", 200, "mood")
+    assert logged["graphs"] == ["model"]
+    assert set(logged["timing_ms"]) == {"parse", "tokenize", "queue", "forward", "post", "serialize", "total"}
+    assert "secret" not in line
 
 
 def test_it_listens_on_a_unix_socket_and_takes_it_away(bag_store: Path, tmp_path: Path) -> None:

@@ -1,0 +1,92 @@
+"""Which waiting row runs next: callers share the device's time, and rows of one shape may go together.
+
+Every request is served as if it had its own lane of equal speed: a row's turn is when the rows before it in its own
+request would be done there. So one request of a hundred windows does not hold a short one for longer than the run that
+is under way, and equal requests are served in the order in which they came. When a row's turn comes, others of its key
+that wait already go with it, whosever they are; nothing waits for company.
+Source: start-time fair queueing (Goyal, Vin, Cheng, SIGCOMM 1996).
+"""
+
+import heapq
+import itertools
+from collections.abc import Hashable, Sequence
+
+from vela.serve.job import Job
+
+
+class _Request:
+    """What of a request still waits, in seconds."""
+
+    __slots__ = ("waiting_s",)
+
+    def __init__(self) -> None:
+        self.waiting_s = 0.0
+
+
+class FairQueue:
+    """Waiting jobs; its caller holds a lock around every call."""
+
+    def __init__(self) -> None:
+        self._turns: list[tuple[float, int, Job]] = []
+        self._requests: dict[Job, _Request] = {}  # of the jobs that wait; those that were dropped are only in turns
+        self._by_key: dict[Hashable, dict[Job, None]] = {}
+        self._numbers = itertools.count()
+        self._turn = 0.0  # of the job that ran last
+        self.tokens = 0
+        self.seconds = 0.0
+
+    def __len__(self) -> int:
+        return len(self._requests)
+
+    def push(self, jobs: Sequence[Job]) -> None:
+        """Let a request's jobs wait."""
+        request, turn = _Request(), self._turn
+        for job in jobs:
+            heapq.heappush(self._turns, (turn, next(self._numbers), job))
+            turn += job.work.seconds
+            self._requests[job] = request
+            self._by_key.setdefault(job.work.key, {})[job] = None
+            request.waiting_s += job.work.seconds
+            self.tokens += job.work.tokens
+            self.seconds += job.work.seconds
+
+    def pop(self) -> list[Job]:
+        """Take the job whose turn it is and those that go with it; the queue must not be empty."""
+        while True:
+            turn, _, job = heapq.heappop(self._turns)
+            if job in self._requests:
+                break
+        self._turn = turn
+        self.discard(job)
+        mates = list(itertools.islice(self._by_key.get(job.work.key, ()), job.work.most_rows - 1))
+        for mate in mates:
+            self.discard(mate)
+        return [job, *mates]
+
+    def discard(self, job: Job) -> None:
+        """Forget a job, if it waits."""
+        request = self._requests.pop(job, None)
+        if request is None:
+            return
+        request.waiting_s -= job.work.seconds
+        self.tokens -= job.work.tokens
+        self.seconds -= job.work.seconds
+        alike = self._by_key[job.work.key]
+        del alike[job]
+        if not alike:
+            del self._by_key[job.work.key]
+        if not self._requests:  # nothing waits: no rounding errors and no turns of dropped jobs are carried on
+            self._turns.clear()
+            self.seconds, self._turn = 0.0, 0.0
+
+    def clear(self) -> list[Job]:
+        """Take all that waits."""
+        jobs = list(self._requests)
+        for job in jobs:
+            self.discard(job)
+        return jobs
+
+    def wait_s(self, seconds: float) -> float:
+        """Estimate how long others hold up a request of so many seconds: each by no more than it takes itself."""
+        requests = {id(request): request for request in self._requests.values()}
+        return sum(min(request.waiting_s, seconds) for request in requests.values())

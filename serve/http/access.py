@@ -1,0 +1,79 @@
+"""Who may ask, and what is logged of each request: a key, an id, and a line of JSON.
+
+The line holds no text of a request: prompts are not the log's business.
+"""
+
+import hmac
+import json
+import logging
+import re
+import time
+import uuid
+from typing import Any
+
+from starlette.requests import Request
+
+from vela.graphs import errors
+from vela.serve.http.exchange import Exchange
+
+REQUEST_ID = "x-request-id"
+_GIVEN_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
+
+logger = logging.getLogger("vela.access")
+
+
+def request_id_of(request: Request) -> str:
+    """Give the id that a caller sent, where it can stand in a header and a log line, else a new one."""
+    given = request.headers.get(REQUEST_ID, "")
+    return given if _GIVEN_ID.fullmatch(given) else uuid.uuid4().hex
+
+
+def require_key(request: Request, key: str | None) -> None:
+    """Refuse a request without the server's key, if it has one.
+
+    Raises:
+        Unauthorized: none was given, or another.
+    """
+    if key is None:
+        return
+    scheme, _, given = request.headers.get("authorization", "").partition(" ")
+    if scheme.lower() == "bearer" and hmac.compare_digest(given.strip().encode(), key.encode()):
+        return
+    raise errors.Unauthorized(
+        "another key" if given else "no key",
+        expected="the server's key, as `Authorization: Bearer KEY`",
+        where="authorization header",
+        fix="Ask whoever runs the server for it.",
+    )
+
+
+def log(request: Request, status: int, exchange: Exchange) -> None:
+    """Write a request's line."""
+    if logger.isEnabledFor(logging.INFO):
+        facts = {
+            "request_id": exchange.request_id,
+            "method": request.method,
+            "path": request.url.path,
+            "status": status,
+            "model": exchange.model_name,
+            "graphs": exchange.graph_ids,
+            "timing_ms": exchange.timing_ms(),
+        }
+        logger.info("%s %s %d", request.method, request.url.path, status, extra={"facts": facts})
+
+
+class JsonFormatter(logging.Formatter):
+    """Log records as JSON, one a line."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """See `logging.Formatter.format`."""
+        line: dict[str, Any] = {
+            "time": time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created)) + f".{int(record.msecs):03d}Z",
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+            **getattr(record, "facts", {}),
+        }
+        if record.exc_info:
+            line["trace"] = self.formatException(record.exc_info)
+        return json.dumps(line, ensure_ascii=False)

@@ -1,0 +1,53 @@
+"""A tensor that was rounded is told from one of another model, and from one that was altered."""
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from vela.verify.static import rounded
+from vela.verify.static.graph_tensor import GraphTensor
+
+EXPECTED = np.random.default_rng(2).standard_normal((48, 64)).astype(np.float32)
+OTHER = np.random.default_rng(3).standard_normal((48, 64)).astype(np.float32)
+
+
+def on_steps(axis: int | None) -> np.ndarray:
+    step = np.max(np.abs(EXPECTED), axis=axis, keepdims=True) / np.float32(127)
+    return (np.round(EXPECTED / step) * step).astype(np.float32)
+
+
+def name(values: np.ndarray) -> str:
+    return rounded.rounded_to(GraphTensor.from_floats("w", values), EXPECTED)
+
+
+@pytest.mark.parametrize(
+    ("values", "kind"),
+    [
+        (EXPECTED.astype(np.float16), "float16"),
+        (EXPECTED.astype(np.float16).astype(np.float32), "float16"),
+        (EXPECTED.astype(ml_dtypes.bfloat16).astype(np.float32), "bfloat16"),
+        (on_steps(None), "int8"),
+        (on_steps(0), "int8"),
+        (on_steps(1), "int8"),
+        (OTHER, ""),
+        (OTHER.astype(np.float16), ""),
+        (EXPECTED * np.float32(1 + 1e-6), ""),
+        (-EXPECTED, ""),
+        (np.zeros_like(EXPECTED), ""),
+    ],
+)
+def test_the_type_is_named_from_the_numbers(values, kind) -> None:
+    assert name(values) == kind
+
+
+def test_all_that_is_missing_must_be_there_in_fewer_bits() -> None:
+    missing = {"a": EXPECTED, "b": OTHER}
+    narrow = [("x", EXPECTED.astype(np.float16)), ("y", OTHER.astype(np.float16).T)]
+
+    assert rounded.are_rounded(missing, narrow)
+    assert not rounded.are_rounded(missing, narrow[:1])
+    assert not rounded.are_rounded({}, narrow)
+
+
+def test_a_tensor_in_a_wider_type_was_not_exchanged_either() -> None:
+    assert rounded.are_rounded({"a": EXPECTED}, [("x", EXPECTED.astype(np.float64))])
