@@ -163,7 +163,7 @@ def answer_runs(
 def _check_engine(
     judged: engine_checks.Judged, chosen: engine_checks.Chosen, expected: Expected, bound: float
 ) -> list[record.Check]:
-    found = engine_checks.check_poison(chosen, judged.answers, bound)
+    found = engine_checks.check_poison(judged, chosen, bound)
     found.append(engine_checks.check_repeats(judged, chosen.repeated, bound))
     found.append(engine_checks.check_rewrites(judged, chosen.nearest, expected.noise))
     if expected.fresh:

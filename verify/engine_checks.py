@@ -100,11 +100,12 @@ def answer(session: asked.Session, run: runs.Run, pad_id: int) -> Answer:
     return run.own_part(session.run(run.inputs(session.graph, pad_id)), session.graph)
 
 
-def check_poison(chosen: Chosen, answers: Answers, bound: float) -> list[record.Check]:
+def check_poison(judged: Judged, chosen: Chosen, bound: float) -> list[record.Check]:
     """Compare runs with other ids under the mask; a graph that is never padded is not under this law."""
     if not chosen.poisoned:
         return []
-    problem = ""
+    problem, answers = "", judged.answers
+    cause: causes.Cause | None = None
     found = [
         (run, _largest(answers[run], answers[run.unpoisoned]))
         for run in chosen.poisoned
@@ -118,9 +119,19 @@ def check_poison(chosen: Chosen, answers: Answers, bound: float) -> list[record.
                 f"{run.case.id} ({run.case.tokens} tokens, row {run.row}) answers otherwise by {difference:.1e} where "
                 f"only ids under the mask changed and {bound:.1e} is allowed: padding leaks into the answer"
             )
+            cause = cause or ("padding mask" if _repeats(judged, run, bound) else "not repeatable")
     largest = max((difference for _, difference in found), default=0.0)
     detail = f"{len(found)} runs with other ids under the mask: {_equal(largest)}"
-    return [record.Check("laws.poison", "failed" if problem else "passed", problem or detail, 0.0)]
+    return [record.Check("laws.poison", "failed" if problem else "passed", problem or detail, 0.0, cause)]
+
+
+def _repeats(judged: Judged, run: runs.Run, bound: float) -> bool:
+    """Say whether a run gives the same whenever it is made, so that what changed it is what it was fed."""
+    try:
+        again = (judged.answer(run) for _ in range(SHORT_REPEATS))
+        return all(_largest(answer, judged.answers[run]) <= bound for answer in again)
+    except errors.VelaError:
+        return True  # that it fails is another check's to say
 
 
 def check_repeats(judged: Judged, planned: Sequence[runs.Run], bound: float) -> record.Check:

@@ -12,10 +12,10 @@ from vela.verify import (
     diagnosis,
     differential,
     judge,
-    mutants,
     recording,
     reference,
     runs,
+    scoring,
     taps,
 )
 from vela.verify import asked as asking
@@ -35,7 +35,8 @@ def explain(outcome: recording.Outcome, asked: asking.Asked, bar: bars.Bar) -> r
     stand, answered, head = outcome.ground, outcome.answered, asked.head
     if stand.mutants is None or not answered.differences:
         return outcome
-    score = mutants.judge_mutants(stand.mutants, head, asked.graph, stand.answers, outcome.kept, stand.noise, bar)
+    yardstick = scoring.Yardstick(stand.mutants, head, stand.answers, stand.noise, bar)
+    score = yardstick.score(asked.graph, outcome.kept)
     evidence = judge.Evidence.from_differences(head.kind, answered.differences, len(outcome.kept), stand.noise)
     found = None
     if judge.judge(evidence, bar).verdict == "failed":

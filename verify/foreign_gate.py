@@ -26,11 +26,11 @@ from vela.verify import (
     gate,
     journal,
     meter,
-    mutants,
     plan,
     recording,
     runs,
     schedule,
+    scoring,
 )
 from vela.verify import ground as grounds
 from vela.verify.options import GateOptions
@@ -117,9 +117,8 @@ def _answer(
     if foreign_runs.gives_unit_vectors(asked, part.kept):
         ground = foreign_runs.of_unit_length(ground)
     if ground.mutants is not None:
-        added = mutants.separating_runs(
-            ground.mutants, source.head, asked.graph, ground.answers, part.kept, ground.noise, chosen
-        )
+        yardstick = scoring.Yardstick(ground.mutants, source.head, ground.answers, ground.noise, chosen)
+        added = yardstick.separate(asked.graph, part.kept)
         fitting = foreign_runs.fit_shape(asked.graph, runs.Planned(added, ())).required
         part = replace(part, kept=(*part.kept, *fitting), whole=part.whole + len(fitting))
     expected = answering.Expected(

@@ -21,13 +21,13 @@ from vela.verify import (
     fresh_process,
     journal,
     meter,
-    mutants,
     plan,
     probes,
     recording,
     rows,
     runs,
     schedule,
+    scoring,
     static_checks,
     verdict,
 )
@@ -193,8 +193,8 @@ def _with_probes(subject: _Subject, part: plan.GraphPlan, ground: grounds.Ground
     if ground.mutants is None:
         return part
     bar = bars.choose_bar(subject.options.bar, subject.options.device.kind)
-    head, noise = subject.source.head, ground.noise
-    added = mutants.separating_runs(ground.mutants, head, part.graph, ground.answers, part.kept, noise, bar)
+    yardstick = scoring.Yardstick(ground.mutants, subject.source.head, ground.answers, ground.noise, bar)
+    added = yardstick.separate(part.graph, part.kept)
     return replace(part, kept=(*part.kept, *added), whole=part.whole + len(added))
 
 

@@ -54,6 +54,8 @@ def name(checks: Sequence[record.Check], diagnosis: mutation.Diagnosis | None = 
     if diagnosis is not None and diagnosis.cause is not None:
         return diagnosis.cause
     found = [cause for check in checks if (cause := cause_of(check)) is not None]
+    if diagnosis is not None:  # without rewrites it was wrong too: they are not the mistake, they show it
+        found = [cause for cause in found if cause != "fusion"]
     return min(found, key=_place, default=None)
 
 

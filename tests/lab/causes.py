@@ -36,6 +36,7 @@ NAMES: dict[str, tuple[str, ...]] = {
     "the final norm is gone with its weight": COMPUTES,
     "the classifier's bias is dropped": COMPUTES,
     "a mean is taken over by the": ("pooling",),
+    "a mean is taken over by the maximum": ("pooling", "padding mask"),  # which is looked for among pads too
     "the first token is taken over by the": ("pooling",),
     # decoding
     "two labels change places behind the classifier": ("label order",),
@@ -72,7 +73,7 @@ NAMES: dict[str, tuple[str, ...]] = {
     "attention is guarded by IsNaN": ("operators",),
     "an operator is foreign": ("operators",),
     "an engine's own operator": ("engine refuses",),
-    "every run ends in an error": ("engine refuses",),
+    "every run ends in an error": ("engine refuses", "other computation"),
     "nodes are not in order": ("invalid graph",),
     "an inner value's shape is misstated": ("invalid graph", "interface"),
     "two outputs come in another order": ("interface",),
@@ -95,8 +96,8 @@ NAMES: dict[str, tuple[str, ...]] = {
     "a file that no graph needs": ("tokenizer", "config altered"),
     "config.json has": ("config altered",),
     "the tokenizer": ("tokenizer",),
-    "the manifest has another digest for a file": ("file altered",),
-    "the manifest lists a file": ("file altered",),
+    "the manifest has another digest for a file": ("file altered", *MANIFEST),
+    "the manifest lists a file": ("file altered", *MANIFEST),
     "the manifest has other types of inputs": ("interface", *MANIFEST),
     "the manifest has another target": ("operators", *MANIFEST),
     "the manifest": MANIFEST,

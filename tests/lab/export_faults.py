@@ -183,7 +183,7 @@ def exit_elsewhere(bench: Bench) -> str:
     earlier = next(iter([value for value in (f"hidden_l{layer - 2}",) if sketch.producer(value)]), "")
     if not earlier:
         raise NotApplicable("no earlier layer")
-    weighted.input[0] = earlier
+    weighted.input[1] = earlier
     return _done(bench, sketch, f"{earlier} for {hidden}")
 
 

@@ -3,11 +3,12 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+import msgspec
 import numpy as np
 import pytest
 
 from vela.graphs import contract, heads, manifest, mutation
-from vela.verify import bars, cases, explaining, mutants, reference, runs
+from vela.verify import bars, cases, explaining, mutants, reference, runs, scoring
 
 HEAD = heads.Head("default", "text", heads.SequenceDecoder(("no", "yes")), 64, "reject")
 NOISE = 1e-6
@@ -46,12 +47,31 @@ def judged(mutant: Shifted, planned: Sequence[runs.Run], bar: bars.Bar = bars.ST
     answers = dict(zip(ANSWERS, mutant.answer([made.ids for made in POOL.cases]), strict=True))
     measured = mutants.Measured(mutant.facts, {} if mutant.facts.equal_because else answers)
     found = mutants.Mutants(POOL, (measured,), (mutant,))
-    score = mutants.judge_mutants(found, HEAD, graph(**shape), ANSWERS, planned, NOISE, bar)
-    return score.mutants[0]
+    yardstick = scoring.Yardstick(found, HEAD, ANSWERS, NOISE, bar)
+    return yardstick.score(graph(**shape), planned).mutants[0]
 
 
 WINDOW = mutants.Facts("a half-window of 15 instead of 16", "window")
 EVERY = [runs.Run(made) for made in POOL.cases]
+
+
+@pytest.mark.parametrize("number", [np.nan, np.inf, -np.inf])
+def test_a_mutant_whose_answers_are_no_numbers_is_killed(number) -> None:
+    found = judged(Shifted(mutants.Facts("weights rounded to float16", "precision"), number), EVERY)
+
+    assert found.fate == "killed"
+
+
+def test_nothing_is_added_for_a_graph_that_gives_other_outputs() -> None:
+    made = Shifted(WINDOW, 0.1, beyond=40)
+    answers = dict(zip(ANSWERS, made.answer([case.ids for case in POOL.cases]), strict=True))
+    found = mutants.Mutants(POOL, (mutants.Measured(WINDOW, answers),), (made,))
+    yardstick = scoring.Yardstick(found, HEAD, ANSWERS, NOISE, bars.STRICT)
+    short = [runs.Run(POOL.cases[0])]
+    renamed = msgspec.structs.replace(graph(), outputs=(contract.TensorSpec("output_0", "float32", (1, 2)),))
+
+    assert [run.case.id for run in yardstick.separate(graph(), short)] == ["c48"]
+    assert yardstick.separate(renamed, short) == ()
 
 
 def test_a_mutant_is_killed_by_an_input_that_breaks_a_bound() -> None:

@@ -15,7 +15,7 @@ from vela.graphs import errors, golden, record
 from vela.serve import device as devices
 from vela.serve import engine, golden_check
 from vela.serve.model import ServedModel
-from vela.verify import cases, checkpoint, ground, mutants, probes, rows, runs
+from vela.verify import cases, checkpoint, ground, mutants, probes, rows, runs, scoring
 from vela.verify.options import GateOptions
 
 SAMPLE = "tiny-intent"
@@ -63,15 +63,18 @@ def test_few_probes_show_nearly_what_the_whole_pool_shows(measured) -> None:
     assert min(strength(found, answers, chosen[:1])) < 0.9
 
 
+PLAN = runs.plan_runs
+
+
+def eight_short(graph, graphs, made, *arguments) -> runs.Planned:
+    """Plan eight short sentences, whatever the corpus is."""
+    short = [case for case in made if 2 < case.tokens < 12][:8]
+    return runs.Planned(PLAN(graph, graphs, short, *arguments).required, ())
+
+
 def test_eight_short_sentences_leave_mutants_alive_and_block_the_pass(copied, checkpoints, monkeypatch) -> None:
-    plan = runs.plan_runs
-
-    def eight_short(graph, graphs, made, *arguments) -> runs.Planned:
-        short = [case for case in made if 2 < case.tokens < 12][:8]
-        return runs.Planned(plan(graph, graphs, short, *arguments).required, ())
-
     monkeypatch.setattr(runs, "plan_runs", eight_short)
-    monkeypatch.setattr(mutants, "separating_runs", lambda *_: ())
+    monkeypatch.setattr(scoring.Yardstick, "separate", lambda *_: ())
     options = GateOptions(max_tokens=64, graph_ids=("model",))
 
     (found,) = verification.verify_folder(copied[SAMPLE], checkpoints[SAMPLE], options, lambda _: None)
@@ -84,12 +87,6 @@ def test_eight_short_sentences_leave_mutants_alive_and_block_the_pass(copied, ch
 
 
 def test_probes_that_separate_are_added_where_eight_short_sentences_do_not(copied, checkpoints, monkeypatch) -> None:
-    plan = runs.plan_runs
-
-    def eight_short(graph, graphs, made, *arguments) -> runs.Planned:
-        short = [case for case in made if 2 < case.tokens < 12][:8]
-        return runs.Planned(plan(graph, graphs, short, *arguments).required, ())
-
     monkeypatch.setattr(runs, "plan_runs", eight_short)
     options = GateOptions(max_tokens=64, graph_ids=("model", "portable-b1-s64"))
 

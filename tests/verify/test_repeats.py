@@ -115,25 +115,34 @@ def test_a_fresh_process_that_died_is_no_pass_and_its_last_words_are_kept() -> N
     assert "ended with 139" in found.detail
 
 
-def poisoned(plain: float, other: float | None) -> tuple[engine_checks.Chosen, dict]:
+def poisoned(
+    plain: float, other: float | None, again: float = 1.0
+) -> tuple[engine_checks.Judged, engine_checks.Chosen]:
+    """A session that answered a run, answered otherwise with other ids under the mask, and answers `again` now."""
     run = runs.Run(CASE, pad_to=9, poison=LONG)
     answers = {run.unpoisoned: answer(plain)} | ({} if other is None else {run: answer(other)})
-    return engine_checks.Chosen((), (), (run,), frozenset()), answers
+    session = dataclasses.replace(judged(plain, again), answers=answers)
+    return session, engine_checks.Chosen((), (), (run,), frozenset())
 
 
 @pytest.mark.parametrize(("other", "device_kind", "expected"), [*OUTCOMES, (None, "cpu", "failed")])
 def test_ids_under_the_mask_change_nothing(other: float | None, device_kind: str, expected: str) -> None:
-    chosen, answers = poisoned(1.0, other)
-
-    (found,) = engine_checks.check_poison(chosen, answers, bars.repeat_bound(device_kind))
+    (found,) = engine_checks.check_poison(*poisoned(1.0, other), bars.repeat_bound(device_kind))
 
     assert found.status == expected
 
 
-def test_a_graph_that_is_never_padded_is_not_under_the_law() -> None:
-    chosen = dataclasses.replace(poisoned(1.0, 1.0)[0], poisoned=())
+@pytest.mark.parametrize(("again", "cause"), [(2.0, "padding mask"), (1.0, "not repeatable"), (3.0, "not repeatable")])
+def test_padding_is_blamed_only_where_the_run_repeats(again: float, cause: str) -> None:
+    (found,) = engine_checks.check_poison(*poisoned(1.0, 2.0, again), 0.0)
 
-    assert engine_checks.check_poison(chosen, {}, 0.0) == []
+    assert (found.status, found.cause) == ("failed", cause)
+
+
+def test_a_graph_that_is_never_padded_is_not_under_the_law() -> None:
+    session, chosen = poisoned(1.0, 1.0)
+
+    assert engine_checks.check_poison(session, dataclasses.replace(chosen, poisoned=()), 0.0) == []
 
 
 def test_poison_lies_only_under_the_mask() -> None:

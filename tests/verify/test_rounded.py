@@ -40,14 +40,34 @@ def test_the_type_is_named_from_the_numbers(values, kind) -> None:
     assert name(values) == kind
 
 
-def test_all_that_is_missing_must_be_there_in_fewer_bits() -> None:
-    missing = {"a": EXPECTED, "b": OTHER}
-    narrow = [("x", EXPECTED.astype(np.float16)), ("y", OTHER.astype(np.float16).T)]
+TENSORS = {"a": EXPECTED, "b": OTHER}
 
-    assert rounded.are_rounded(missing, narrow)
-    assert not rounded.are_rounded(missing, narrow[:1])
-    assert not rounded.are_rounded({}, narrow)
+
+def test_all_that_is_missing_must_be_there_in_fewer_bits() -> None:
+    narrow = {"x": EXPECTED.astype(np.float16), "y": OTHER.astype(np.float16).T}
+
+    assert rounded.are_rounded(["a", "b"], narrow, TENSORS)
+    assert not rounded.are_rounded(["a", "b"], {"x": narrow["x"]}, TENSORS)
+    assert not rounded.are_rounded([], {}, TENSORS)
+
+
+def test_nothing_else_may_be_there() -> None:
+    held = {"x": EXPECTED.astype(np.float16), "y": np.float32(3) * OTHER}
+
+    assert not rounded.are_rounded(["a"], held, TENSORS)
+
+
+def test_rows_of_a_tensor_may_be_rounded_alone() -> None:
+    assert rounded.are_rounded([], {"x": EXPECTED[16:32].astype(np.float16)}, TENSORS)
 
 
 def test_a_tensor_in_a_wider_type_was_not_exchanged_either() -> None:
-    assert rounded.are_rounded({"a": EXPECTED}, [("x", EXPECTED.astype(np.float64))])
+    assert rounded.are_rounded(["a"], {"x": EXPECTED.astype(np.float64)}, TENSORS)
+
+
+def test_a_vector_that_was_altered_was_not_rounded() -> None:
+    vector = EXPECTED[0]
+    altered = vector.copy()
+    altered[3] = np.nextafter(altered[3], np.float32(9))
+
+    assert not rounded.are_rounded(["a"], {"x": altered}, {"a": vector})

@@ -125,7 +125,7 @@ def identify_weights(
     foreign += [_describe(value, missing, reading) for value in unknown[: weights.NAMED]]
     foreign += [value.name for value in unknown[weights.NAMED :]]
     if missing or foreign:
-        is_rounded = rounded.are_rounded(missing, [(value.name, value.stored) for value in unknown])
+        is_rounded = rounded.are_rounded(missing, {value.name: value.stored for value in unknown}, tensors)
         raise weights.other_weights(sorted(missing), wanted, foreign, where, "precision" if is_rounded else None)
     return Identity({name: search.found[name] for name in sorted(wanted)}, len(left))
 

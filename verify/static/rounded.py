@@ -4,7 +4,8 @@ A graph whose weights are another model's and one whose weights were cast to few
 engineer does not mend them alike, so the difference is told from the numbers.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,31 +35,57 @@ def rounded_to(reading: GraphTensor, expected: Floats) -> str:
     return "int8" if _is_on_steps(reading.stored.astype(np.float32), expected) else ""
 
 
-def are_rounded(missing: Mapping[str, Floats], held: Iterable[tuple[str, NDArray[np.generic]]]) -> bool:
-    """Say whether every missing tensor is in the graph in fewer bits, or in another type.
+def are_rounded(missing: Collection[str], held: Mapping[str, NDArray[Any]], tensors: Mapping[str, Floats]) -> bool:
+    """Say whether a graph's foreign tensors are the checkpoint's in fewer bits or another type, and none is missing.
 
     Args:
-        missing: The checkpoint's tensors that are not in the graph as they are.
+        missing: Names of the checkpoint's tensors that are not in the graph as they are.
         held: Float tensors of the graph that are none of the checkpoint's, by name.
+        tensors: The checkpoint's, by name.
     """
     readings = [
-        GraphTensor.from_floats(name, values) for name, values in held if values.dtype.name in graph_tensor.ROUNDINGS
+        GraphTensor.from_floats(name, values)
+        for name, values in held.items()
+        if values.dtype.name in graph_tensor.ROUNDINGS
     ]
-    return bool(missing) and all(
-        any(
-            rounded_to(turned, expected) or tensor_match.agrees(turned, expected)
-            for reading in readings
-            for turned in tensor_match.orientations(reading, expected.shape)
-        )
-        for expected in missing.values()
-    )
+    explained: set[str] = set()
+    for reading in readings:
+        origins = _origins(reading, tensors)
+        if not origins:
+            return False
+        explained |= origins
+    return bool(readings) and explained.issuperset(missing)
+
+
+def _origins(reading: GraphTensor, tensors: Mapping[str, Floats]) -> set[str]:
+    """Name the tensors of the checkpoint that a graph's tensor, or some rows of one, was before it was rounded."""
+    found = set()
+    for name, expected in tensors.items():
+        for part in _parts(expected, reading.stored.shape):
+            if any(_was(turned, part) for turned in tensor_match.orientations(reading, part.shape)):
+                found.add(name)
+                break
+    return found
+
+
+def _was(reading: GraphTensor, expected: Floats) -> bool:
+    is_wider = reading.stored.dtype == np.float64 and tensor_match.agrees(reading, expected)
+    return is_wider or bool(rounded_to(reading, expected))
+
+
+def _parts(expected: Floats, shape: tuple[int, ...]) -> Iterator[Floats]:
+    """Give a tensor, and its runs of as many rows as a graph's tensor has: an exporter may cut it there."""
+    yield expected
+    if shape and expected.ndim == len(shape) and expected.shape[1:] == shape[1:] and 0 < shape[0] < len(expected):
+        for start in range(0, len(expected) - shape[0] + 1, shape[0]):
+            yield expected[start : start + shape[0]]
 
 
 def _is_on_steps(values: Floats, expected: Floats) -> bool:
     """Say whether numbers are whole multiples of a step, one for all or one for each row or column, and the nearest."""
     if values.ndim < 1 or not np.isfinite(values).all():
         return False
-    for axis in (None, *range(values.ndim)):
+    for axis in (None, *(range(values.ndim) if values.ndim > 1 else ())):
         others = None if axis is None else tuple(place for place in range(values.ndim) if place != axis)
         step = np.max(np.abs(expected), axis=others, keepdims=True) / INT8_STEPS
         multiples = np.divide(values, step, out=np.zeros_like(values), where=step > 0)

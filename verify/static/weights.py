@@ -107,29 +107,30 @@ def check_weights(
     all_names = {name for names in checkpoint_weights.by_content.values() for name in names}
     all_names = {name for name in all_names if reading.uses(name, decoder)}
     needed = needed_weights(all_names, decoder, exit_layer, reading.layers)
-    found, foreign = _external_matches(graph, bundle_weights, checkpoint_weights, needed)
+    found, foreign, is_other = _external_matches(graph, bundle_weights, checkpoint_weights, needed)
     inline_found, unknown = _inline_matches(graph, checkpoint_weights)
     found |= inline_found
-    foreign += [
-        tables.describe(name, value, reading) for name, value in unknown.items() if not tables.is_table(value, reading)
-    ]
+    strange = {name: value for name, value in unknown.items() if not tables.is_table(value, reading)}
+    foreign += [tables.describe(name, value, reading) for name, value in strange.items()]
     missing = sorted(needed - found)
     if missing or foreign:
-        raise other_weights(missing, needed, foreign, graph.path.name, _rounding(graph, unknown, missing, source))
+        known = _rounding(graph, strange, missing, source)
+        if known is None and is_other and not _is_one_layer(missing, needed):
+            known = "other weights"
+        raise other_weights(missing, needed, foreign, graph.path.name, known)
     return f"{len(needed)} tensors found by content, {len(unknown)} tables recomputed from config.json"
 
 
 def _rounding(
     graph: graph_file.GraphFile,
-    unknown: Mapping[str, NDArray[Any]],
+    strange: Mapping[str, NDArray[Any]],
     missing: Sequence[str],
     source: checkpoint.Checkpoint,
 ) -> causes.Cause | None:
-    """Say whether all that is missing is there after all, but in fewer bits."""
-    tensors = source.read_tensors()
-    narrow = {name: value for name, value in graph.inline.items() if value.dtype != np.float32}
-    expected = {name: tensors[name] for name in missing if name in tensors}
-    is_rounded = len(expected) == len(missing) and rounded.are_rounded(expected, (narrow | dict(unknown)).items())
+    """Say whether all that is missing is there after all, but in fewer bits or in another type."""
+    narrow = {name: value for name, value in graph.inline.items() if "float" in value.dtype.name}
+    narrow = {name: value for name, value in narrow.items() if value.dtype != np.float32}
+    is_rounded = rounded.are_rounded(missing, narrow | dict(strange), source.read_tensors())
     return "precision" if is_rounded else None
 
 
@@ -138,13 +139,16 @@ def _external_matches(
     bundle_weights: StoredWeights,
     checkpoint_weights: StoredWeights,
     needed: Collection[str],
-) -> tuple[set[str], list[str]]:
+) -> tuple[set[str], list[str], bool]:
+    """Match references; give what was found, what is foreign, and whether one stands where another belongs."""
     found: set[str] = set()
-    foreign = []
+    foreign: list[str] = []
+    is_other = False
     parts: dict[tuple[str, str], list[range]] = {}  # rows by the place of a tensor that is referred to in parts
     for name, external in graph.external.items():
         located = bundle_weights.locate(external)
         names = set() if located is None else set(checkpoint_weights.by_content.get(located[0].sha256, ()))
+        is_other = is_other or not names
         if located is None:
             foreign.append(
                 f"{name} (bytes {external.offset} to {external.offset + external.length} of {external.location} are "
@@ -164,7 +168,9 @@ def _external_matches(
             if rows_used and not _covers_once_or_whole(rows_used, math.prod(tensor.shape[:1])):
                 ranges = ", ".join(f"{rows.start} to {rows.stop}" for rows in rows_used)
                 foreign.append(f"{tensor.name} (used by rows {ranges} of {tensor.shape[0]}: not each row once)")
-    return found, foreign
+                is_other = True
+            is_other = is_other or rows_used.count(range(math.prod(tensor.shape[:1]))) > 1
+    return found, foreign, is_other
 
 
 def _covers_once_or_whole(parts: Iterable[range], rows: int) -> bool:
