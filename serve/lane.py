@@ -10,11 +10,13 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass
+from queue import SimpleQueue
 
 from vela.graphs import errors
 from vela.serve.fair_queue import FairQueue
-from vela.serve.job import Job, Run, Work
+from vela.serve.job import Job, Output, Run, Work
 
 logger = logging.getLogger(__name__)
 
@@ -60,7 +62,8 @@ class Lane:
         self._run: Run | None = None
         self._closing = False
         self._death: str | None = None
-        self._wake = threading.Condition()
+        self._guard = threading.Lock()
+        self._calls: SimpleQueue[None] = SimpleQueue()  # one for each submit; a thread wakes from it sooner than else
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._work, name=f"lane-{name}", daemon=True)
         self._thread.start()
@@ -81,8 +84,12 @@ class Lane:
         """Seconds that the forwards that wait are expected to take."""
         return self._queue.seconds
 
-    def submit(self, works: Sequence[Work]) -> list[Job]:
+    def submit(self, works: Sequence[Work], on_end: Callable[[Future[Output]], None] | None = None) -> list[Job]:
         """Queue a request's forwards, all or none.
+
+        Args:
+            works: The forwards.
+            on_end: Called for each when it has ended or was given up, in whichever thread that happens.
 
         Raises:
             Overloaded: too much is waiting already.
@@ -90,20 +97,23 @@ class Lane:
         """
         seconds, tokens = sum(work.seconds for work in works), sum(work.tokens for work in works)
         jobs = [Job(work, self._drop) for work in works]
-        with self._wake:
+        if on_end is not None:
+            for job in jobs:
+                job.future.add_done_callback(on_end)
+        with self._guard:
             if self._death is not None or self._closing:
                 raise self._gone()
             if len(self._queue):
                 self._require_room(seconds, tokens)
             self._queue.push(jobs)
-            self._wake.notify()
+        self._calls.put(None)
         return jobs
 
     def close(self) -> None:
         """Refuse what comes, fail what waits, and give what runs a moment to end; the process does not wait longer."""
-        with self._wake:
+        with self._guard:
             self._closing = True
-            self._wake.notify()
+        self._calls.put(None)
         self._ended.set()
         self._thread.join(0.0 if self._death else CLOSING_S)
 
@@ -132,13 +142,14 @@ class Lane:
             self._fail_everything()
 
     def _next(self) -> Run | None:
-        with self._wake:
-            while not len(self._queue) and not self._closing:
-                self._wake.wait()
-            if self._closing:
-                return None
-            run = Run(self._queue.pop())
-            self._run = run
+        while True:
+            with self._guard:
+                if self._closing:
+                    return None
+                if len(self._queue):
+                    run = self._run = Run(self._queue.pop())
+                    break
+            self._calls.get()
         for job in run.jobs:
             job.begin(run)
         return run
@@ -155,7 +166,7 @@ class Lane:
                 self._die(f"a run of {len(run.jobs)} rows has not ended after {took:.1f} s")
 
     def _die(self, reason: str) -> None:
-        with self._wake:
+        with self._guard:
             if self._death is not None or self._closing:
                 return
             self._death = reason
@@ -165,11 +176,11 @@ class Lane:
 
     def _drop(self, job: Job) -> None:
         """Forget a job that waits; one that the thread has just taken is left to it, and found resolved."""
-        with self._wake:
+        with self._guard:
             self._queue.discard(job)
 
     def _fail_everything(self) -> None:
-        with self._wake:
+        with self._guard:
             self._closing = True
             run = self._run
             jobs = [*(run.jobs if run else ()), *self._queue.clear()]

@@ -7,10 +7,15 @@ Truncation and padding that a file carries are switched off: in this family they
 they cut is never reported.
 """
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
+
+# A text is tokenised in the thread that asks: handing it to a pool of threads and back takes longer than most texts do,
+# and the cores are the engine's.
+os.environ["TOKENIZERS_PARALLELISM"] = "false"
 
 import tokenizers
 

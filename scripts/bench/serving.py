@@ -72,7 +72,8 @@ class Server:
 def serving(path: Path) -> Iterator[Server]:
     """Serve a store until the block ends."""
     started = time.monotonic()
-    command = [sys.executable, "-m", "vela.scripts.cli", "serve", "--store", str(path), "--port", "0", "--reload", "0"]
+    program = str(Path(sys.executable).with_name("vela"))
+    command = [program, "serve", "--store", str(path), "--port", "0", "--reload", "0"]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     try:
         line = next((line for line in process.stderr or () if line.startswith("ready")), "")

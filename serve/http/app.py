@@ -3,7 +3,7 @@
 import asyncio
 import importlib.resources
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 
 import msgspec
@@ -12,6 +12,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from vela.graphs import errors
 from vela.serve.http import access, body, health, openapi, routes
@@ -28,7 +29,7 @@ Endpoint = Callable[[Request], Awaitable[Response]]
 CLIENT_CLOSED = 499
 
 
-def build_app(registry: Registry, settings: Settings | None = None) -> Starlette:
+def build_app(registry: Registry, settings: Settings | None = None) -> ASGIApp:
     """Make the app over a registry; who loads the registry, and when, is the caller's business."""
     service = Service(registry, settings or Settings())
 
@@ -42,7 +43,25 @@ def build_app(registry: Registry, settings: Settings | None = None) -> Starlette
         table += [Route(path, _get_endpoint(service, get), methods=["GET"]) for path in get.paths]
     document = msgspec.json.encode(openapi.describe_api(has_key=service.settings.api_key is not None))
     table += [_fixed("/openapi.json", document, health.JSON), _fixed("/docs", _read_docs(), "text/html")]
-    return Starlette(routes=table, lifespan=lifespan, exception_handlers={HTTPException: _no_such_route})
+    rest = Starlette(routes=table, lifespan=lifespan, exception_handlers={HTTPException: _no_such_route})
+    return _straight({post.path: _post_endpoint(service, post) for post in routes.POSTS}, rest)
+
+
+def _straight(endpoints: Mapping[str, Endpoint], rest: ASGIApp) -> ASGIApp:
+    """Answer the routes that carry requests straight from a table, and let Starlette route the others.
+
+    Its router and the layers around it take a tenth of a millisecond of each request, and do nothing for these.
+    """
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        endpoint = endpoints.get(scope["path"]) if scope["type"] == "http" and scope["method"] == "POST" else None
+        if endpoint is None:
+            await rest(scope, receive, send)
+            return
+        response = await endpoint(Request(scope, receive, send))
+        await response(scope, receive, send)
+
+    return app
 
 
 def _post_endpoint(service: Service, post: routes.Post) -> Endpoint:

@@ -1,5 +1,6 @@
 """Run the app in this process until a signal: bind, load, say that it is ready, drain, give the exit status."""
 
+import gc
 import logging
 import os
 import signal
@@ -99,6 +100,8 @@ class _Run:
         if problems:
             self._fail()
         elif not self.registry.problems():  # a stop may have come before every model was loaded
+            gc.collect()
+            gc.freeze()  # what was loaded stays; a collection during a request need not look at it
             announce(f"ready: {', '.join(self.registry.entries)} on {self.registry.plan.device} at {where}")
             self._reload(announce, reload_s)
 

@@ -7,8 +7,9 @@ While forwards wait or run, the client and the deadline are watched: whoever is 
 import asyncio
 import functools
 import itertools
+import threading
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -32,6 +33,8 @@ Readings = Sequence[Reading | errors.ItemError]
 # and a thread and back costs a tenth of that.
 OFFLOAD_ABOVE = 4_096
 POOL_THREADS = 2
+GONE = "unavailable"
+WATCH_AFTER_S = 0.005  # a client that leaves sooner saves nobody anything, and watching it costs every request
 
 
 class ClientGone(Exception):
@@ -88,17 +91,35 @@ class Service:
         planned = [_plan(question, reading) for reading in readings]
         forwards = list(itertools.chain.from_iterable(planned))
         exchange.describe_forwards(forwards, truncated=any(map(_was_cut, readings)))
-        jobs = self.registry.lane.submit(forwards) if forwards else []
-        if jobs:
-            await _settle(jobs, exchange, deadline_ms)
+        jobs = await self._run(forwards, exchange, deadline_ms) if forwards else []
         exchange.mark_jobs(jobs)
         queue = iter(jobs)
         ended = [list(itertools.islice(queue, len(rows))) for rows in planned]
         tokens = sum(forward.tokens for forward in forwards)
         results = await self._offload(tokens, functools.partial(_finish, question, readings, ended))
         exchange.mark("post")
-        self.metrics.count(model, exchange.timing_ms(), forwards, readings, results)
+        # counted when the answer is on its way
+        asyncio.get_running_loop().call_soon(
+            self.metrics.count, model, exchange.timing_ms(), forwards, readings, results
+        )
         return results
+
+    async def _run(self, forwards: Sequence[Forward], exchange: Exchange, deadline_ms: float | None) -> list[Job]:
+        """Hand in forwards and wait until each has ended, or give them up: when time is up, or when the client goes."""
+        waiting = _Waiting(len(forwards), exchange.left_s(deadline_ms), exchange.watch_client)
+        jobs: list[Job] = []
+        reason: errors.ItemError | None = _client_gone()  # where this task is cancelled
+        try:
+            jobs = self.registry.lane.submit(forwards, waiting.job_ended)
+            reason = await waiting.reason()
+        finally:
+            waiting.close()
+            if reason is not None:
+                for job in jobs:
+                    job.stop(reason)  # does nothing to a job that has ended
+        if reason is not None and reason.code == GONE:
+            raise ClientGone
+        return jobs
 
     async def _offload(self, size: int, work: Callable[[], Result]) -> Result:
         if size <= OFFLOAD_ABOVE:
@@ -124,23 +145,49 @@ def _was_cut(reading: Reading | errors.ItemError) -> bool:
     return isinstance(reading, Reading) and reading.report.truncated
 
 
-async def _settle(jobs: Sequence[Job], exchange: Exchange, deadline_ms: float | None) -> None:
-    """Wait until every job has ended, or stop them: when the deadline passes, or when the client goes."""
-    ended = asyncio.gather(*(asyncio.wrap_future(job.future) for job in jobs), return_exceptions=True)
-    watch = exchange.watch_client()
-    try:
-        waited: tuple[asyncio.Future[Any], ...] = (ended, watch)
-        await asyncio.wait(waited, timeout=exchange.left_s(deadline_ms), return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        client_left = watch.done() and not ended.done()
-        watch.cancel()
-        if not ended.done():
-            reason = _client_gone() if client_left else _deadline_passed()
-            for job in jobs:
-                job.stop(reason)  # does nothing to a job that has ended
-    await ended
-    if client_left:
-        raise ClientGone
+class _Waiting:
+    """Until every job of a request has ended, its client has gone or its time is up, whichever is first.
+
+    One future for all of it, made before the jobs are handed in: whatever the loop does after that keeps the lane's
+    thread from Python's lock, and what it does when they end keeps the client from its answer.
+    """
+
+    def __init__(self, count: int, left_s: float | None, watch: Callable[[], "asyncio.Task[None]"]) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._left = count
+        self._guard = threading.Lock()
+        self._future: asyncio.Future[errors.ItemError | None] = self._loop.create_future()
+        self._timers = [self._loop.call_later(WATCH_AFTER_S, self._watch, watch)]
+        self._watching: asyncio.Task[None] | None = None
+        if left_s is not None:
+            self._timers.append(self._loop.call_later(left_s, self._end, _deadline_passed()))
+
+    def _watch(self, watch: Callable[[], "asyncio.Task[None]"]) -> None:
+        self._watching = watch()
+        self._watching.add_done_callback(lambda _: self._end(_client_gone()))
+
+    def job_ended(self, _: Future[Any]) -> None:
+        """Count a job, in whichever thread it ended."""
+        with self._guard:
+            self._left -= 1
+            is_last = self._left == 0
+        if is_last:
+            self._loop.call_soon_threadsafe(self._end, None)
+
+    def _end(self, reason: errors.ItemError | None) -> None:
+        if not self._future.done():
+            self._future.set_result(reason)
+
+    async def reason(self) -> errors.ItemError | None:
+        """Wait; give why the jobs must be given up, or None where they have ended."""
+        return await self._future
+
+    def close(self) -> None:
+        """Watch neither the client nor the clock any longer."""
+        for timer in self._timers:
+            timer.cancel()
+        if self._watching is not None:
+            self._watching.cancel()
 
 
 def _finish(
@@ -174,5 +221,5 @@ def _deadline_passed() -> errors.ItemError:
 
 def _client_gone() -> errors.ItemError:
     return errors.ItemError(
-        "unavailable", "a client that went away", expected="one that waits", where="connection", fix="Send it again."
+        GONE, "a client that went away", expected="one that waits", where="connection", fix="Send it again."
     )
