@@ -6,6 +6,7 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 from vela.graphs import record
+from vela.verify import naming
 
 _FORBIDDEN = re.compile(r"[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
@@ -27,7 +28,8 @@ def to_junit(name: str, records: Sequence[record.Record]) -> str:
                 suite, "testcase", classname=f"{name}.{found.graph_id}", name=check.name, time=f"{check.duration_s:.3f}"
             )
             if check.status == "failed":
-                ElementTree.SubElement(case, "failure", message=_plain(check.detail))
+                kind = {"type": cause} if (cause := naming.cause_of(check)) else {}
+                ElementTree.SubElement(case, "failure", {"message": _plain(check.detail), **kind})
             elif check.status == "not_run":
                 # a stage that did not run is no pass, and CI systems show a skipped case as one
                 ElementTree.SubElement(case, "error", message=_plain(f"not compared: {check.detail}"))

@@ -37,6 +37,8 @@ EXPLAINING: tuple[causes.Cause, ...] = (
     *("other computation", "operators", "engine fell back", "compile cache stale", "engine refuses"),
     *("padding mask", "fusion", "not repeatable", "manifest altered", "file altered"),
 )
+# Which of several checks that saw one cause says more of it.
+TELLING = ("weights.identity", "graph.rotary", "graph.norms", "sources.identity", "manifest.facts")
 
 
 def cause_of(check: record.Check) -> causes.Cause | None:
@@ -67,7 +69,7 @@ def say(checks: Sequence[record.Check], diagnosis: mutation.Diagnosis | None = N
         diagnosis: What a graph that failed parity is nearest to.
     """
     open_checks = [check for check in checks if check.status != "passed"]
-    first = min(open_checks, key=lambda check: (check.status != "failed", _place(cause_of(check))), default=None)
+    first = min(open_checks, key=_order, default=None)
     if first is None:
         return ""
     said = f"{first.name}: {first.detail}"
@@ -76,6 +78,11 @@ def say(checks: Sequence[record.Check], diagnosis: mutation.Diagnosis | None = N
     # a static check names what it saw; of numbers that differ, what they are nearest to tells more than how far apart
     is_parity = first.name.startswith(PARITY)
     return f"{diagnosis.statement} ({said})" if is_parity else f"{said.rstrip('.')}; {diagnosis.statement}"
+
+
+def _order(check: record.Check) -> tuple[bool, int, int]:
+    telling = TELLING.index(check.name) if check.name in TELLING else len(TELLING)
+    return check.status != "failed", _place(cause_of(check)), telling
 
 
 def _place(cause: causes.Cause | None) -> int:

@@ -22,9 +22,20 @@ def verdict_table(name: str, records: Sequence[record.Record]) -> Iterator[tuple
         yield "  " + "  ".join(cells), verdict
     for (name, detail, verdict), graphs in _open_checks(records).items():
         yield f"  {name} ({', '.join(graphs)}): {detail}", verdict
+    for word, graphs in _named(records).items():
+        yield f"  cause: {word} ({', '.join(graphs)})", "failed"
     for found in records:
         if found.diagnosis is not None:
             yield f"  why ({found.graph_id}): {found.diagnosis.statement}", found.verdict
+
+
+def _named(records: Sequence[record.Record]) -> dict[str, list[str]]:
+    """Group failed graphs by what is wrong, in one word."""
+    groups: dict[str, list[str]] = {}
+    for found in records:
+        if found.verdict == "failed":
+            groups.setdefault(found.named or "unknown", []).append(found.graph_id)
+    return groups
 
 
 def _open_checks(records: Sequence[record.Record]) -> dict[tuple[str, str, str], list[str]]:

@@ -45,6 +45,12 @@ def test_another_model_explains_what_else_failed() -> None:
     assert naming.say(found) == "weights.identity: weights.identity says so"
 
 
+def test_of_two_checks_that_saw_one_cause_the_more_telling_is_said() -> None:
+    found = [check("sources.identity", cause="other weights"), WEIGHTS]
+
+    assert naming.say(found) == "weights.identity: weights.identity says so"
+
+
 def test_a_failure_is_said_before_what_did_not_run() -> None:
     assert naming.say([check("engine.placement", "not_run"), PARITY]).startswith("parity.strict")
 

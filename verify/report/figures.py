@@ -132,7 +132,8 @@ def draw_layers(layers: Sequence[mutation.Layer], floor: float) -> Markup:
         floor: From which a layer's states are others.
     """
     places = np.array([(number, _log10(layer.distance)) for number, layer in enumerate(layers, 1)])
-    heights = [*places[:, 1], _log10(floor)]
+    alone = np.array([(n, _log10(one.introduced)) for n, one in enumerate(layers, 1) if one.introduced is not None])
+    heights = [*places[:, 1], *(alone[:, 1] if alone.size else ()), _log10(floor)]
     figure, axes = _make_axes((0.5, len(layers) + 0.5), (min(heights) - 0.4, max(heights) + 0.5))
     (left, right), (low, high) = axes.get_xlim(), axes.get_ylim()
     for number in range(1, len(layers) + 1, 1 + len(layers) // 12):
@@ -141,6 +142,8 @@ def draw_layers(layers: Sequence[mutation.Layer], floor: float) -> Markup:
     for decade in decades[:: 1 + len(decades) // 7]:
         axes.plot([left, right], [decade, decade], color=FAINT, linewidth=0.6, clip_on=False)
         axes.annotate(f"{10.0**decade:.0e}", (left, decade), (-5, 0), **LABEL_LEFT)
+    if alone.size:
+        axes.plot(alone[:, 0], alone[:, 1], color=BARS, linewidth=1.0, linestyle=(0, (3, 2)), clip_on=False)
     axes.plot(places[:, 0], places[:, 1], color=BARS, linewidth=1.4, clip_on=False)
     _draw_markers(axes, "none", places)
     axes.plot([left, right], [_log10(floor)] * 2, **BOUND_LINE)

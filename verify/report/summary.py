@@ -156,6 +156,7 @@ class Cause:
     verdict: record.Verdict
     text: str
     graphs: tuple[GraphSummary, ...]
+    named: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,11 +249,11 @@ def _headlines(graphs: Sequence[GraphSummary]) -> tuple[Headline, ...]:
 
 
 def _causes(graphs: Sequence[GraphSummary]) -> tuple[Cause, ...]:
-    groups: dict[tuple[record.Verdict, str], list[GraphSummary]] = {}
+    groups: dict[tuple[record.Verdict, str, str], list[GraphSummary]] = {}
     for graph in graphs:
         if graph.verdict != "passed":
             # Checks name the graph's own file first, which would keep equal findings apart.
             text = graph.cause.replace(f": {graph.stored.graph_id}.onnx: ", ": ", 1)
-            groups.setdefault((graph.verdict, text), []).append(graph)
-    found = [Cause(verdict, text, tuple(group)) for (verdict, text), group in groups.items()]
+            groups.setdefault((graph.verdict, text, graph.stored.named or ""), []).append(graph)
+    found = [Cause(verdict, text, tuple(group), named) for (verdict, text, named), group in groups.items()]
     return tuple(sorted(found, key=lambda cause: cause.verdict != "failed"))

@@ -1,5 +1,6 @@
 """What a failed graph is nearest to, and what became of the mutants, as the page says it."""
 
+import msgspec
 import pytest
 
 from vela.graphs import mutation
@@ -42,6 +43,20 @@ def test_the_states_are_drawn_and_the_first_layer_that_differs_is_said_to_reader
     ]
 
     assert "distance of states after 2 layers; the first that differs: layer 2" in labels
+
+
+def test_what_each_layer_brings_in_is_explained_where_it_was_measured(read_page, make_failed):
+    fed = tuple(mutation.Layer(layer.name, layer.distance, layer.distance / 2) for layer in LAYERS)
+
+    assert "given the checkpoint's own state" not in read_page(make_failed(diagnosis=DIAGNOSIS)).text
+    assert (
+        "given the checkpoint's own state"
+        in read_page(make_failed(diagnosis=msgspec.structs.replace(DIAGNOSIS, layers=fed))).text
+    )
+
+
+def test_the_word_for_what_is_wrong_stands_before_the_sentence(read_page, make_failed):
+    assert "local theta:" in read_page(make_failed(named="local theta")).text
 
 
 def test_without_layers_nothing_is_drawn_of_them(read_page, make_failed):
