@@ -64,7 +64,7 @@ def submit_until_refused(lane: Lane) -> None:
 
 @pytest.fixture
 def lane() -> Iterator[Lane]:
-    made = Lane("cpu", Bounds(wait_s=10.0, tokens=100))
+    made = Lane("cpu", Bounds(wait_s=10.0, certainty=1.0, tokens=100))
     yield made
     made.close()
 
@@ -318,3 +318,23 @@ def test_a_stop_races_with_the_end_and_resolves_once(lane: Lane) -> None:
         job.stop(stopped("deadline_exceeded"))
         outcome: Future[NDArray[np.float32]] = job.future
         assert outcome.exception(PATIENCE_S) is None or isinstance(outcome.exception(), errors.ItemError)
+
+
+def test_a_lane_that_is_slower_than_expected_takes_less(lane: Lane) -> None:
+    """Runs that are said to take a hundredth of a second and take more teach the lane to refuse sooner."""
+    for number in range(40):
+        held = Step(number, [], seconds=1e-5, held=True)
+        job = lane.submit([held])[0]
+        assert held.started.wait(PATIENCE_S)
+        threading.Event().wait(0.001)
+        held.release.set()
+        assert ends_with(job) is None
+    blocker = Step(0, [], held=True)
+    lane.submit([blocker])
+    assert blocker.started.wait(PATIENCE_S)
+    lane.submit([Step(1, [], seconds=2)])  # of 10 that may wait, if the lane kept to its estimates
+
+    with pytest.raises(errors.Overloaded):
+        lane.submit([Step(2, [], seconds=2)])
+
+    blocker.release.set()
