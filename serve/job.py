@@ -1,4 +1,4 @@
-"""One row's way through a lane: its future, when it ran, and how it is given up.
+"""One row's way through a lane: its outcome, when it ran, and how it is given up.
 
 Rows of several callers may share one run. A caller that leaves gets its error at once; the run itself is ended only
 when nobody waits for it any more, because its other rows are somebody's answer.
@@ -7,7 +7,6 @@ when nobody waits for it any more, because its other rows are somebody's answer.
 import threading
 import time
 from collections.abc import Callable, Hashable, Sequence
-from concurrent.futures import Future
 from typing import Any, Protocol, Self
 
 import numpy as np
@@ -77,8 +76,46 @@ class Run:
 
     def leave(self) -> None:
         """End the run where none of its jobs is waited for any more."""
-        if all(job.future.done() for job in self.jobs):
+        if all(job.outcome.done() for job in self.jobs):
             self._options.terminate = True
+
+
+class Outcome:
+    """What a job came to: set once, from whichever thread, and then told to one listener.
+
+    It is `concurrent.futures.Future` without what a lane does not need, because its locks and lists are met with cold
+    caches after every forward.
+    """
+
+    __slots__ = ("_listener", "_value")
+
+    def __init__(self) -> None:
+        self._value: Output | errors.VelaError | None = None
+        self._listener: Callable[[], None] | None = None
+
+    def done(self) -> bool:
+        """Say whether it is set."""
+        return self._value is not None
+
+    def listen(self, listener: Callable[[], None]) -> None:
+        """Call `listener` when it is set, or at once; one that comes while it is being set may be called twice."""
+        self._listener = listener
+        if self._value is not None:
+            listener()
+
+    def set(self, value: Output | errors.VelaError) -> None:
+        """Set it; its job sees to it that this happens once."""
+        self._value = value
+        if self._listener is not None:
+            self._listener()
+
+    def result(self) -> Output:
+        """Give the output, or raise the error; it must be set."""
+        if self._value is None:
+            raise ValueError("a job that has not ended")
+        if isinstance(self._value, errors.VelaError):
+            raise self._value
+        return self._value
 
 
 class Job:
@@ -86,7 +123,7 @@ class Job:
 
     Attributes:
         work: What is run.
-        future: Resolved once, with the output or an error.
+        outcome: Set once, to the output or an error.
         queued_s: When it was handed in, on the monotonic clock.
         started_s: When its run began; 0 before that.
         finished_s: When its run ended; 0 before that.
@@ -94,7 +131,7 @@ class Job:
 
     def __init__(self, work: Work, on_drop: Callable[["Job"], None]) -> None:
         self.work = work
-        self.future: Future[Output] = Future()
+        self.outcome = Outcome()
         self.queued_s = time.monotonic()
         self.started_s = 0.0
         self.finished_s = 0.0
@@ -103,11 +140,11 @@ class Job:
         self._run: Run | None = None
 
     def stop(self, reason: errors.VelaError) -> None:
-        """Give up on the job: its future gets `reason` now, and a run that nobody else waits for is ended."""
+        """Give up on the job: its outcome is `reason` now, and a run that nobody else waits for is ended."""
         with self._guard:
-            if self.future.done():
+            if self.outcome.done():
                 return
-            self.future.set_exception(reason)
+            self.outcome.set(reason)
             run = self._run
         if run is None:
             self._on_drop(self)
@@ -118,16 +155,12 @@ class Job:
         """Note that a run has begun."""
         with self._guard:
             self._run = run
-        if self.future.done():  # it was given up between the queue and here
+        if self.outcome.done():  # it was given up between the queue and here
             run.leave()
 
     def resolve(self, outcome: Output | errors.VelaError, started_s: float, finished_s: float) -> None:
         """Give the job what its run came to, unless it was given up before."""
         with self._guard:
-            if self.future.done():
-                return
-            self.started_s, self.finished_s = started_s, finished_s
-            if isinstance(outcome, errors.VelaError):
-                self.future.set_exception(outcome)
-            else:
-                self.future.set_result(outcome)
+            if not self.outcome.done():
+                self.started_s, self.finished_s = started_s, finished_s
+                self.outcome.set(outcome)

@@ -10,13 +10,12 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future
 from dataclasses import dataclass
 from queue import SimpleQueue
 
 from vela.graphs import errors
 from vela.serve.fair_queue import FairQueue
-from vela.serve.job import Job, Output, Run, Work
+from vela.serve.job import Job, Run, Work
 
 logger = logging.getLogger(__name__)
 
@@ -88,7 +87,7 @@ class Lane:
         """Seconds that the forwards that wait are expected to take."""
         return self._queue.seconds
 
-    def submit(self, works: Sequence[Work], on_end: Callable[[Future[Output]], None] | None = None) -> list[Job]:
+    def submit(self, works: Sequence[Work], on_end: Callable[[], None] | None = None) -> list[Job]:
         """Queue a request's forwards, all or none.
 
         Args:
@@ -103,7 +102,7 @@ class Lane:
         jobs = [Job(work, self._drop) for work in works]
         if on_end is not None:
             for job in jobs:
-                job.future.add_done_callback(on_end)
+                job.outcome.listen(on_end)
         with self._guard:
             if self._death is not None or self._closing:
                 raise self._gone()

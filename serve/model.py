@@ -6,7 +6,7 @@ and records were checked before anything was loaded, unless the caller said othe
 """
 
 from collections.abc import Mapping, MutableMapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, Self
 
 from vela.graphs import bundle as bundles
@@ -27,6 +27,7 @@ Tokenizers = MutableMapping[manifest.TokenizerFacts, Tokenizer]
 
 # Tokens of the rows that a graph of any length is warmed up with; what longer ones cost is learnt when they come.
 WARM_UP_TOKENS = (16, 128, 512)
+MOST_SETTLED = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +43,7 @@ class ServedModel:
         ladders: For each output that can be asked for, the graphs that give it; the whole model's output is last.
         loaded: Loaded graphs by id.
         golden_count: Golden answers that they gave; 0 where the bundle has none.
+        settled: What holds for the options that requests have named so far.
     """
 
     bundle: bundles.Bundle
@@ -52,6 +54,7 @@ class ServedModel:
     ladders: Mapping[str, buckets.Ladder]
     loaded: Mapping[str, Loaded]
     golden_count: int = 0
+    settled: dict[tuple[policy.Options, str], policy.Policy] = field(default_factory=dict, repr=False)
 
     @classmethod
     def open(
@@ -116,8 +119,13 @@ class ServedModel:
         Raises:
             InvalidRequest: an option does not suit this model.
         """
-        capacity = policy.Capacity(self.ladders[output].longest(self.head.max_tokens), self.special_count)
-        return policy.resolve_policy(options, self.head, capacity)
+        found = self.settled.get((options, output))
+        if found is None:
+            capacity = policy.Capacity(self.ladders[output].longest(self.head.max_tokens), self.special_count)
+            found = policy.resolve_policy(options, self.head, capacity)
+            if len(self.settled) < MOST_SETTLED:  # callers choose options: what they make up is not kept for ever
+                self.settled[options, output] = found
+        return found
 
     def read(self, items: Sequence[Item], rules: policy.Policy) -> list[Reading | errors.ItemError]:
         """Tokenise a request's inputs and settle how each is read; see `reading.read_items`."""

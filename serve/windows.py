@@ -44,7 +44,7 @@ def plan_windows(content_count: int, special_count: int, window: heads.Window) -
 
 def merge_maximum(values: Sequence[NDArray[np.float64]]) -> NDArray[np.float64]:
     """Take each label's maximum over windows: W arrays of (C,) become one, (C,)."""
-    merged: NDArray[np.float64] = np.max(np.stack(values), axis=0)
+    merged: NDArray[np.float64] = np.max(np.stack(values), axis=0) if len(values) > 1 else values[0]
     return merged
 
 

@@ -4,6 +4,7 @@ The line holds no text of a request: prompts are not the log's business.
 """
 
 import hmac
+import itertools
 import json
 import logging
 import re
@@ -19,13 +20,16 @@ from vela.serve.http.exchange import Exchange
 REQUEST_ID = "x-request-id"
 _GIVEN_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 
+_PROCESS = uuid.uuid4().hex[:16]
+_numbers = itertools.count()
+
 logger = logging.getLogger("vela.access")
 
 
 def request_id_of(request: Request) -> str:
     """Give the id that a caller sent, where it can stand in a header and a log line, else a new one."""
     given = request.headers.get(REQUEST_ID, "")
-    return given if _GIVEN_ID.fullmatch(given) else uuid.uuid4().hex
+    return given if given and _GIVEN_ID.fullmatch(given) else f"{_PROCESS}{next(_numbers):016x}"
 
 
 def require_key(request: Request, key: str | None) -> None:

@@ -1,6 +1,7 @@
 """One request's bookkeeping: how long each stage took, and what the response's headers say of it."""
 
 import asyncio
+import functools
 import math
 import time
 from collections.abc import Callable, Sequence
@@ -13,6 +14,12 @@ from vela.serve.model import ServedModel
 
 Stage = Literal["parse", "tokenize", "queue", "forward", "post", "serialize"]
 STAGES: tuple[Stage, ...] = ("parse", "tokenize", "queue", "forward", "post", "serialize")
+
+
+@functools.lru_cache(maxsize=256)
+def _headers_of(name: str, sha256: str, provider: str) -> dict[str, str]:
+    """Say who answers; headers hold no other letters than the quoted ones."""
+    return {"x-vela-model": quote(name), "x-vela-model-sha256": sha256, "x-vela-ep": provider}
 
 
 class Exchange:
@@ -73,13 +80,12 @@ class Exchange:
     def describe_model(self, model: ServedModel) -> None:
         """Say in the headers who answers."""
         self.model_name = model.name
-        self._headers["x-vela-model"] = quote(model.name)  # headers hold no other letters
-        self._headers["x-vela-model-sha256"] = model.bundle.manifest.model.model_sha256
-        self._headers["x-vela-ep"] = model.device.provider
+        self._headers.update(_headers_of(model.name, model.bundle.manifest.model.model_sha256, model.device.provider))
 
     def describe_forwards(self, forwards: Sequence[Forward], *, truncated: bool) -> None:
         """Say in the headers which graphs run and whether any input was cut."""
-        self.graph_ids = sorted({forward.session.graph.id for forward in forwards})
+        ids = {forward.session.graph.id for forward in forwards}
+        self.graph_ids = sorted(ids) if len(ids) > 1 else list(ids)
         self._headers["x-vela-bucket"] = ",".join(self.graph_ids)
         self._headers["x-vela-truncated"] = str(int(truncated))
 

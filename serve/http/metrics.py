@@ -1,12 +1,13 @@
 """What Prometheus reads: counters and histograms of one server, in a registry of its own."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
 from vela.graphs import errors
 from vela.serve import answers
 from vela.serve.forward import Forward
+from vela.serve.http.exchange import Exchange
 from vela.serve.model import ServedModel
 from vela.serve.reading import Reading
 
@@ -53,13 +54,13 @@ class Metrics:
     def count(
         self,
         model: ServedModel,
-        timing_ms: Mapping[str, float],
+        exchange: Exchange,
         forwards: Sequence[Forward],
         readings: Sequence[Reading | errors.ItemError],
         results: Sequence[answers.Answer | answers.FailedAnswer],
     ) -> None:
         """Count one answered request of a model."""
-        name = model.name
+        name, timing_ms = model.name, exchange.timing_ms()
         self.queue.labels(name).observe(timing_ms["queue"] / 1000)
         self.infer.labels(name, model.device.provider).observe(timing_ms["forward"] / 1000)
         self.pad_tokens.labels(name).inc(sum(forward.tokens - len(forward.framed.ids) for forward in forwards))

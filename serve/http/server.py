@@ -24,6 +24,9 @@ BACKLOG = 2_048
 GRACE_S = 30.0  # what Kubernetes gives a pod before it kills it
 FAILED_EXIT_S = 4.0  # after that a process whose lane died ends, whatever hangs in it
 RELOAD_S = 5.0
+# Objects between collections: a request makes some hundreds, hardly any of them in a cycle, and by default it would
+# meet a collection with the caches that its forward left cold.
+GC_THRESHOLDS = (20_000, 20, 20)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +105,7 @@ class _Run:
         elif not self.registry.problems():  # a stop may have come before every model was loaded
             gc.collect()
             gc.freeze()  # what was loaded stays; a collection during a request need not look at it
+            gc.set_threshold(*GC_THRESHOLDS)
             announce(f"ready: {', '.join(self.registry.entries)} on {self.registry.plan.device} at {where}")
             self._reload(announce, reload_s)
 

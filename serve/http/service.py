@@ -9,9 +9,9 @@ import functools
 import itertools
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -99,9 +99,7 @@ class Service:
         results = await self._offload(tokens, functools.partial(_finish, question, readings, ended))
         exchange.mark("post")
         # counted when the answer is on its way
-        asyncio.get_running_loop().call_soon(
-            self.metrics.count, model, exchange.timing_ms(), forwards, readings, results
-        )
+        asyncio.get_running_loop().call_soon(self.metrics.count, model, exchange, forwards, readings, results)
         return results
 
     async def _run(self, forwards: Sequence[Forward], exchange: Exchange, deadline_ms: float | None) -> list[Job]:
@@ -166,7 +164,7 @@ class _Waiting:
         self._watching = watch()
         self._watching.add_done_callback(lambda _: self._end(_client_gone()))
 
-    def job_ended(self, _: Future[Any]) -> None:
+    def job_ended(self) -> None:
         """Count a job, in whichever thread it ended."""
         with self._guard:
             self._left -= 1
@@ -206,7 +204,7 @@ def _finish(
 
 def _outputs(jobs: Sequence[Job]) -> Iterator[NDArray[np.float32]]:
     for job in jobs:
-        yield job.future.result(timeout=0)  # ended already; raises what the job ended with
+        yield job.outcome.result()  # ended already; raises what the job ended with
 
 
 def _deadline_passed() -> errors.ItemError:

@@ -2,7 +2,6 @@
 
 import threading
 from collections.abc import Iterator
-from concurrent.futures import Future
 from typing import Any
 
 import numpy as np
@@ -54,7 +53,21 @@ def stopped(code: str) -> errors.ItemError:
 
 
 def ends_with(job: Job) -> BaseException | None:
-    return job.future.exception(PATIENCE_S)
+    """Wait for a job; give the error that it ended with."""
+    ended = threading.Event()
+    job.outcome.listen(ended.set)
+    assert ended.wait(PATIENCE_S)
+    try:
+        job.outcome.result()
+    except errors.VelaError as error:
+        return error
+    return None
+
+
+def number_of(job: Job) -> float:
+    """Wait for a job; give what it gave."""
+    assert ends_with(job) is None
+    return job.outcome.result().item()
 
 
 def submit_until_refused(lane: Lane) -> None:
@@ -74,13 +87,13 @@ def test_work_runs_in_the_order_in_which_it_came(lane: Lane) -> None:
 
     jobs = [job for number in range(8) for job in lane.submit([Step(number, log)])]
 
-    assert [job.future.result(PATIENCE_S).item() for job in jobs] == list(range(8))
+    assert [number_of(job) for job in jobs] == list(range(8))
     assert log == list(range(8))
 
 
 def test_a_job_knows_when_it_was_queued_started_and_finished(lane: Lane) -> None:
     job = lane.submit([Step(0, [])])[0]
-    job.future.result(PATIENCE_S)
+    assert ends_with(job) is None
 
     assert job.queued_s <= job.started_s <= job.finished_s
 
@@ -158,7 +171,7 @@ def test_rows_of_one_key_that_wait_go_together_up_to_what_was_proven(lane: Lane,
     other = lane.submit([Step(9, log, key="b", most=3)])[0]
     blocker.release.set()
 
-    assert [job.future.result(PATIENCE_S).item() for job in (*alike, other)] == [1, 2, 3, 4, 5, 9]
+    assert [number_of(job) for job in (*alike, other)] == [1, 2, 3, 4, 5, 9]
     assert log == [[1, 2, 3], [4, 5], 9]
 
 
@@ -174,7 +187,7 @@ def test_a_shared_run_is_ended_only_when_nobody_waits_for_it(lane: Lane, held) -
     steps[0].release.set()
 
     assert isinstance(ends_with(first), errors.ItemError)
-    assert third.future.result(PATIENCE_S).item() == 3
+    assert number_of(third) == 3
 
 
 def test_a_shared_run_that_nobody_waits_for_is_ended(lane: Lane, held) -> None:
@@ -316,8 +329,7 @@ def test_a_stop_races_with_the_end_and_resolves_once(lane: Lane) -> None:
     for number in range(300):
         job = lane.submit([Step(number, [])])[0]
         job.stop(stopped("deadline_exceeded"))
-        outcome: Future[NDArray[np.float32]] = job.future
-        assert outcome.exception(PATIENCE_S) is None or isinstance(outcome.exception(), errors.ItemError)
+        assert isinstance(ends_with(job), errors.ItemError | None)
 
 
 def test_a_lane_that_is_slower_than_expected_takes_less(lane: Lane) -> None:
