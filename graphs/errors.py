@@ -149,7 +149,7 @@ class Overloaded(RequestError):
         retry_after_s: When there will be room, as far as can be told.
     """
 
-    def __init__(self, found: str, *, expected: str, where: str, fix: str, retry_after_s: float) -> None:
+    def __init__(self, found: str, *, expected: str, where: str, fix: str, retry_after_s: float = 1.0) -> None:
         super().__init__(found, expected=expected, where=where, fix=fix)
         self.retry_after_s = retry_after_s
 

@@ -38,6 +38,7 @@ NAMES: dict[str, tuple[str, ...]] = {
     "a mean is taken over by the": ("pooling",),
     "a mean is taken over by the maximum": ("pooling", "padding mask"),  # which is looked for among pads too
     "the first token is taken over by the": ("pooling",),
+    "the first token is taken over by the mean": ("pooling", "other computation"),  # a mask beside attention
     # decoding
     "two labels change places behind the classifier": ("label order",),
     "two rows of the classifier are exchanged": ("label order", "other weights"),

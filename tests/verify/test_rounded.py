@@ -65,6 +65,14 @@ def test_a_tensor_in_a_wider_type_was_not_exchanged_either() -> None:
     assert rounded.are_rounded(["a"], {"x": EXPECTED.astype(np.float64)}, TENSORS)
 
 
+def test_a_bias_that_lost_its_last_bits_beside_rounded_weights_was_rounded_too() -> None:
+    bias = OTHER[0]
+    held = {"x": on_steps(None), "y": bias * np.float32(1 + 2.0**-22)}
+
+    assert rounded.are_rounded(["a", "b"], held, {"a": EXPECTED, "b": bias})
+    assert not rounded.are_rounded(["b"], {"y": held["y"]}, {"b": bias})
+
+
 def test_a_vector_that_was_altered_was_not_rounded() -> None:
     vector = EXPECTED[0]
     altered = vector.copy()
