@@ -15,11 +15,12 @@ from vela.serve.job import Job
 
 
 class _Request:
-    """What of a request still waits, in seconds."""
+    """What of a request still waits."""
 
-    __slots__ = ("waiting_s",)
+    __slots__ = ("jobs", "waiting_s")
 
-    def __init__(self) -> None:
+    def __init__(self, jobs: int) -> None:
+        self.jobs = jobs
         self.waiting_s = 0.0
 
 
@@ -29,6 +30,7 @@ class FairQueue:
     def __init__(self) -> None:
         self._turns: list[tuple[float, int, Job]] = []
         self._requests: dict[Job, _Request] = {}  # of the jobs that wait; those that were dropped are only in turns
+        self._waiting: dict[_Request, None] = {}
         self._by_key: dict[Hashable, dict[Job, None]] = {}
         self._numbers = itertools.count()
         self._turn = 0.0  # of the job that ran last
@@ -40,15 +42,16 @@ class FairQueue:
 
     def push(self, jobs: Sequence[Job]) -> None:
         """Let a request's jobs wait."""
-        request, turn = _Request(), self._turn
+        request, turn = _Request(len(jobs)), self._turn
+        self._waiting |= {request: None} if jobs else {}
         for job in jobs:
             heapq.heappush(self._turns, (turn, next(self._numbers), job))
-            turn += job.work.seconds
+            turn += job.seconds
             self._requests[job] = request
             self._by_key.setdefault(job.work.key, {})[job] = None
-            request.waiting_s += job.work.seconds
+            request.waiting_s += job.seconds
             self.tokens += job.work.tokens
-            self.seconds += job.work.seconds
+            self.seconds += job.seconds
 
     def pop(self) -> list[Job]:
         """Take the job whose turn it is and those that go with it; the queue must not be empty."""
@@ -68,9 +71,12 @@ class FairQueue:
         request = self._requests.pop(job, None)
         if request is None:
             return
-        request.waiting_s -= job.work.seconds
+        request.waiting_s -= job.seconds
+        request.jobs -= 1
+        if not request.jobs:
+            del self._waiting[request]
         self.tokens -= job.work.tokens
-        self.seconds -= job.work.seconds
+        self.seconds -= job.seconds
         alike = self._by_key[job.work.key]
         del alike[job]
         if not alike:
@@ -88,5 +94,4 @@ class FairQueue:
 
     def wait_s(self, seconds: float) -> float:
         """Estimate how long others hold up a request of so many seconds: each by no more than it takes itself."""
-        requests = {id(request): request for request in self._requests.values()}
-        return sum(min(request.waiting_s, seconds) for request in requests.values())
+        return sum(min(request.waiting_s, seconds) for request in self._waiting)

@@ -60,7 +60,7 @@ class Run:
     @property
     def seconds(self) -> float:
         """How long it is expected to take."""
-        return sum(job.work.seconds for job in self.jobs)
+        return sum(job.seconds for job in self.jobs)
 
     def execute(self) -> None:
         """Run in this thread, and resolve each job; an exception that is no VelaError is a bug and passes through."""
@@ -123,6 +123,7 @@ class Job:
 
     Attributes:
         work: What is run.
+        seconds: How long it is expected to take alone, as was thought when it was handed in.
         outcome: Set once, to the output or an error.
         queued_s: When it was handed in, on the monotonic clock.
         started_s: When its run began; 0 before that.
@@ -131,6 +132,7 @@ class Job:
 
     def __init__(self, work: Work, on_drop: Callable[["Job"], None]) -> None:
         self.work = work
+        self.seconds = work.seconds
         self.outcome = Outcome()
         self.queued_s = time.monotonic()
         self.started_s = 0.0

@@ -6,12 +6,13 @@ many times the time that it should take, every caller gets an error at once and 
 does not come back by itself.
 """
 
+import contextlib
 import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 
 from vela.graphs import errors
 from vela.serve.fair_queue import FairQueue
@@ -98,8 +99,8 @@ class Lane:
             Overloaded: too much is waiting already.
             NotReady: the lane died or is closing.
         """
-        seconds, tokens = sum(work.seconds for work in works), sum(work.tokens for work in works)
         jobs = [Job(work, self._drop) for work in works]
+        seconds, tokens = sum(job.seconds for job in jobs), sum(work.tokens for work in works)
         if on_end is not None:
             for job in jobs:
                 job.outcome.listen(on_end)
@@ -163,6 +164,7 @@ class Lane:
 
     def _next(self) -> Run | None:
         while True:
+            self._forget_calls()
             with self._guard:
                 if self._closing:
                     return None
@@ -173,6 +175,12 @@ class Lane:
         for job in run.jobs:
             job.begin(run)
         return run
+
+    def _forget_calls(self) -> None:
+        """Take the calls of what has been pushed already: under load there would be one more for every request."""
+        with contextlib.suppress(Empty):
+            while True:
+                self._calls.get_nowait()
 
     def _watch(self) -> None:
         """Find a run that does not end: it can be neither stopped nor waited for."""

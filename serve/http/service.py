@@ -5,6 +5,7 @@ While forwards wait or run, the client and the deadline are watched: whoever is 
 """
 
 import asyncio
+import contextlib
 import functools
 import itertools
 import threading
@@ -170,7 +171,8 @@ class _Waiting:
             self._left -= 1
             is_last = self._left == 0
         if is_last:
-            self._loop.call_soon_threadsafe(self._end, None)
+            with contextlib.suppress(RuntimeError):  # a loop that has closed meanwhile: nobody waits any more
+                self._loop.call_soon_threadsafe(self._end, None)
 
     def _end(self, reason: errors.ItemError | None) -> None:
         if not self._future.done():

@@ -6,6 +6,11 @@ Where each comes from is in its fault's `provenance`.
 import pytest
 from lab import trial
 from lab.catalogue import FAULTS
+from lab.workbench import Bench, Dice
+
+from vela.export import verification
+from vela.verify import checkpoint, foreign_gate
+from vela.verify.options import GateOptions
 
 BY_NAME = {fault.name: fault for fault in FAULTS}
 
@@ -60,3 +65,34 @@ def test_a_guard_against_nan_that_an_engine_does_not_know_fails_by_the_lint_alon
 
     assert row.outcome.failed == ("graph.lint",)
     assert "IsNaN" in row.outcome.cause
+
+
+@pytest.fixture
+def judge_file(tmp_path, ground, seed):
+    """Plant a case in a graph and judge its file as one of another exporter: no manifest says what it is."""
+
+    def run(name: str):
+        fault, source = BY_NAME[name], ground.checkpoints / "tiny-intent"
+        folder = tmp_path / "planted"
+        dice = Dice(seed, name)
+        fault.plant(Bench.of(ground.bundles / "tiny-intent", "portable-b1-s64", source, folder, dice))
+        read = checkpoint.Checkpoint.read(source)
+        references = lambda: verification.make_references(read)  # noqa: E731
+        options = GateOptions(max_tokens=64, budget_s=60.0)
+        return foreign_gate.verify_file(folder / "portable-b1-s64.onnx", read, references, options, lambda _: None)
+
+    return run
+
+
+def test_a_file_whose_windows_reach_less_far_to_one_side_says_window(judge_file):
+    found = judge_file("windows reach less far to the left")
+
+    assert (found.verdict, found.named) == ("failed", "window")
+    assert "a window of 15 to the left and 16 to the right instead of 16" in found.cause
+
+
+def test_a_file_beside_its_siblings_weights_says_other_weights_and_how_many(judge_file):
+    found = judge_file("a sibling's weights lie beside the graphs")
+
+    assert (found.verdict, found.named) == ("failed", "other weights")
+    assert "of 42 tensors of the checkpoint are not in the graph" in found.cause

@@ -350,3 +350,34 @@ def test_a_lane_that_is_slower_than_expected_takes_less(lane: Lane) -> None:
         lane.submit([Step(2, [], seconds=2)])
 
     blocker.release.set()
+
+
+def test_what_a_wait_is_expected_to_be_is_not_moved_by_what_is_learnt_meanwhile(lane: Lane, held) -> None:
+    """Costs are corrected by every run, between a job's coming and its going."""
+    _, log = held
+    step, other = Step(1, log, seconds=2.0), Step(2, log, seconds=3.0)
+    jobs = [*lane.submit([step]), *lane.submit([other])]
+    step.seconds = 50.0
+
+    jobs[0].stop(stopped("unavailable"))
+
+    assert lane.waiting_s == 3.0
+
+
+def test_a_lane_that_is_never_idle_keeps_no_trace_of_what_it_was_given(lane: Lane, held) -> None:
+    blocker, log = held
+    jobs = [lane.submit([Step(number, log, seconds=1e-4)])[0] for number in range(2000)]
+    blocker.release.set()
+    assert [ends_with(job) for job in jobs] == [None] * 2000
+
+    assert ends_with(lane.submit([Step(0, log)])[0]) is None
+    assert lane._calls.qsize() <= 1
+
+
+def test_turns_of_many_requests_are_in_the_order_of_their_coming(lane: Lane, held) -> None:
+    blocker, log = held
+    jobs = [lane.submit([Step(number, log, seconds=1e-3)])[0] for number in range(500)]
+    blocker.release.set()
+
+    assert [ends_with(job) for job in jobs] == [None] * 500
+    assert log == list(range(500))
