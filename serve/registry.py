@@ -157,9 +157,10 @@ class Registry:
                 continue
             try:
                 found = source.find()
-                if found.digest in (entry.digest, entry.refused):
+                if found.digest == entry.refused or (found.digest == entry.digest and entry.status == "ready"):
                     continue
-                entry = self._make(found, lambda _: None)
+                is_back = found.digest == entry.digest  # a newer one that could not be served was taken back
+                entry = _ready(entry) if is_back else self._make(found, lambda _: None)
             except errors.VelaError as error:
                 reason = f"the bundle published since cannot be served: {error}"
                 if reason == entry.reason:
@@ -190,9 +191,8 @@ class Registry:
         report(Entry(name, "warming", "", opened))
         model.warm_up()
         host.give_back_memory()
-        reason = "" if model.demand == "this_engine" else "served without a verdict for this engine, as asked"
         golden: Golden = "matched" if model.golden_count else "unverified"
-        return Entry(name, "ready", reason, opened, model, golden, found.digest)
+        return _ready(Entry(name, "warming", "", opened, model, golden, found.digest))
 
     def _put(self, entry: Entry) -> None:
         self._entries[entry.name] = entry
@@ -242,3 +242,10 @@ class Registry:
         """Stop loading after the model that is being loaded, and stop the lane; what waits gets an error."""
         self._closing = True
         self.lane.close()
+
+
+def _ready(entry: Entry) -> Entry:
+    """Say that a model answers, and what is to be known of it."""
+    is_proven = entry.model is None or entry.model.demand == "this_engine"
+    reason = "" if is_proven else "served without a verdict for this engine, as asked"
+    return replace(entry, status="ready", reason=reason, refused="")

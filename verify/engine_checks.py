@@ -142,9 +142,8 @@ def check_repeats(judged: Judged, planned: Sequence[runs.Run], bound: float) -> 
             for _ in range(repeats_of(run, judged.session.graph)):
                 yield f"two runs of {run.case.id} on one session", _largest(judged.answer(run), judged.answers[run])
 
-    return _check_all(
-        "engine.repeatable", repeat, bound, f"{len(planned)} runs twice, short ones {SHORT_REPEATS} times"
-    )
+    what = f"{len(planned)} runs twice, short ones {SHORT_REPEATS} times"
+    return _check_all("engine.repeatable", repeat, bound, what, "not repeatable")
 
 
 def repeats_of(run: runs.Run, graph: manifest.Graph) -> int:
@@ -162,7 +161,8 @@ def check_rewrites(judged: Judged, planned: Sequence[runs.Run], noise: float) ->
             found = _largest(judged.answer(run, plain), judged.answers[run])
             yield f"{run.case.id} with ONNX Runtime's rewrites and without them (a wrong fusion)", found
 
-    return _check_all("engine.rewrites", compare, bars.rewrite_bound(noise), f"{len(planned)} runs without rewrites")
+    what = f"{len(planned)} runs without rewrites"
+    return _check_all("engine.rewrites", compare, bars.rewrite_bound(noise), what, "fusion")
 
 
 def check_processes(judged: Judged, fresh: Sequence[FreshAnswer], bound: float) -> record.Check:
@@ -176,23 +176,26 @@ def check_processes(judged: Judged, fresh: Sequence[FreshAnswer], bound: float) 
             else:
                 yield what, _largest(found.answer, judged.answers[found.run])
 
-    return _check_all("engine.processes", compare, bound, f"{len(fresh)} fresh processes")
+    return _check_all("engine.processes", compare, bound, f"{len(fresh)} fresh processes", "not repeatable")
 
 
-def _check_all(name: str, compare: Callable[[], Iterator[tuple[str, float]]], bound: float, what: str) -> record.Check:
-    """Turn comparisons into a check: the first that is further apart than allowed is its problem."""
+def _check_all(
+    name: str, compare: Callable[[], Iterator[tuple[str, float]]], bound: float, what: str, shows: causes.Cause
+) -> record.Check:
+    """Turn comparisons into a check: the first that is further apart than allowed is its problem and its cause."""
     started = time.monotonic()
     problem, largest = "", 0.0
+    cause: causes.Cause | None = None
     try:
         for compared, found in compare():
             largest = max(largest, found)
-            if not found <= bound:
-                problem = problem or f"{compared} differ by {found:.1e}, where {bound:.1e} is allowed"
+            if not found <= bound and not problem:
+                problem, cause = f"{compared} differ by {found:.1e}, where {bound:.1e} is allowed", shows
     except KeyError:
         problem = problem or "a run gave no answer to compare with"
-    except errors.VelaError as cause:
-        problem = problem or str(cause)
-    return check(name, problem, started, f"{what}: {_equal(largest)}")
+    except errors.VelaError as raised:
+        problem = problem or str(raised)
+    return check(name, problem, started, f"{what}: {_equal(largest)}", cause)
 
 
 def apart(first: NDArray[np.float32], second: NDArray[np.float32]) -> float:

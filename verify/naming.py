@@ -9,7 +9,8 @@ from collections.abc import Mapping, Sequence
 from vela.graphs import causes, mutation, record
 
 PARITY = "parity."  # what the check of the deciding bar is called, before the bar's name
-# What a failed check says by its name alone, where it cannot say more closely.
+# What a failed check says by its name alone, where it cannot say more closely. Laws and checks of the engine can fail
+# for want of an answer, so they say it themselves.
 SEEN_BY: Mapping[str, causes.Cause] = {
     "graph.parse": "invalid graph",
     "graph.checker": "invalid graph",
@@ -22,11 +23,7 @@ SEEN_BY: Mapping[str, causes.Cause] = {
     "manifest.facts": "manifest altered",
     "graph.digest": "file altered",
     "sources.digests": "file altered",
-    "laws.poison": "padding mask",
     "engine.placement": "engine refuses",
-    "engine.rewrites": "fusion",
-    "engine.repeatable": "not repeatable",
-    "engine.processes": "not repeatable",
 }
 # Which cause explains the others, where several checks failed: another model fails all of them, an altered file only
 # one. What is not listed explains least.

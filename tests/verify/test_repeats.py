@@ -78,8 +78,17 @@ def test_two_answers_of_nan_are_left_to_the_check_of_finite_outputs() -> None:
     assert engine_checks.check_repeats(judged(math.nan, math.nan), [RUN], 0.0).status == "passed"
 
 
-def test_a_run_without_an_answer_is_not_repeatable() -> None:
-    assert engine_checks.check_repeats(judged(1.0, 1.0), [runs.Run(LONG)], 0.0).status == "failed"
+def test_a_run_without_an_answer_fails_and_shows_no_cause() -> None:
+    found = engine_checks.check_repeats(judged(1.0, 1.0), [runs.Run(LONG)], 0.0)
+
+    assert (found.status, found.cause) == ("failed", None)
+
+
+def test_what_differs_shows_its_cause() -> None:
+    session = judged(1.0, 2.0)
+
+    assert engine_checks.check_repeats(session, [RUN], 0.0).cause == "not repeatable"
+    assert engine_checks.check_rewrites(session, [RUN], 0.0).cause == "fusion"
 
 
 @pytest.mark.parametrize(
