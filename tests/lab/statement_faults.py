@@ -3,6 +3,7 @@
 A forger who reseals leaves a manifest that agrees with the files; what remains is that neither is the checkpoint's.
 """
 
+import itertools
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -58,11 +59,13 @@ def _other_target(bench: Bench, content: Content) -> str:
 
 def _other_references(bench: Bench, content: Content) -> str:
     graph = _graph(bench, content)
-    names = sorted(graph["external"])
-    if len(names) < 2:
-        raise NotApplicable("no references")
-    first, second = bench.rng.choice(names, 2, replace=False).tolist()
     external = graph["external"]
+    names = sorted(external)
+    # parts of one tensor refer to the same: to exchange those is no fault
+    pairs = [pair for pair in itertools.combinations(names, 2) if len({external[name] for name in pair}) == 2]
+    if not pairs:
+        raise NotApplicable("no two references")
+    first, second = bench.pick(pairs)
     external[first], external[second] = external[second], external[first]
     return f"{first} and {second}"
 
