@@ -35,7 +35,7 @@ class Bounds:
         hang_factor: How many times what is expected it may take besides.
     """
 
-    wait_s: float = 5.0
+    wait_s: float = 10.0  # sixteen callers with 512 tokens each wait five on two cores
     certainty: float = 0.8
     tokens: int = 1 << 20  # thirty-two of the longest documents
     pulse_s: float = 0.5
