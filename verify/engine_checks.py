@@ -16,11 +16,9 @@ from numpy.typing import NDArray
 
 from vela.graphs import causes, errors, manifest, record
 from vela.serve import engine
-from vela.verify import asked, bars, runs
+from vela.verify import asked, bars, repeats, runs
 
 REPEATED_RUNS = 3  # runs that are made twice, the shortest and the longest among them
-# Threads that race seldom meet, and least of all in short runs, which cost next to nothing: those are made again often.
-SHORT_TOKENS, SHORT_REPEATS = 64, 16
 UNOPTIMISED_RUNS = 1  # runs that are repeated without rewrites; more show nothing that parity does not
 FRESH_TOKENS = 256  # fresh processes are asked the run nearest to this: long enough for blocks and windows
 Answer = dict[str, NDArray[np.float32]]
@@ -89,6 +87,16 @@ class Judged:
     pad_id: int
     forward: Callable[[], AbstractContextManager[None]]
 
+    @property
+    def threads(self) -> int:
+        """Threads that the session was opened with."""
+        return int(self.session.facts.options.get("threads", "1"))
+
+    @property
+    def can_race(self) -> bool:
+        """Whether the session computes one answer on several threads."""
+        return repeats.can_race(self.threads, self.session.facts.device)
+
     def answer(self, run: runs.Run, session: asked.Session | None = None) -> Answer:
         """Make a run again."""
         with self.forward():
@@ -128,35 +136,29 @@ def check_poison(judged: Judged, chosen: Chosen, bound: float) -> list[record.Ch
 def _repeats(judged: Judged, run: runs.Run, bound: float) -> bool:
     """Say whether a run gives the same whenever it is made, so that what changed it is what it was fed."""
     try:
-        again = (judged.answer(run) for _ in range(SHORT_REPEATS))
+        again = (judged.answer(run) for _ in range(repeats.SHORT_REPEATS))
         return all(_largest(answer, judged.answers[run]) <= bound for answer in again)
     except errors.VelaError:
         return True  # that it fails is another check's to say
 
 
 def check_repeats(judged: Judged, planned: Sequence[runs.Run], bound: float) -> record.Check:
-    """Make some runs again, short ones many times."""
+    """Make some runs again: long ones once, short ones often, and for some time where threads can race."""
 
     def repeat() -> Iterator[tuple[str, float]]:
-        for run in planned:
-            for _ in range(repeats_of(run, judged.session.graph)):
+        for run, often in repeats.list_repeats(planned, judged.session.graph, can_race=judged.can_race):
+            for _ in often.numbered():
                 yield f"two runs of {run.case.id} on one session", _largest(judged.answer(run), judged.answers[run])
 
-    what = f"{len(planned)} runs twice, short ones {SHORT_REPEATS} times"
+    what = f"{len(planned)} runs made again, short ones {repeats.SHORT_REPEATS} times or more"
     return _check_all("engine.repeatable", repeat, bound, what, "not repeatable")
-
-
-def repeats_of(run: runs.Run, graph: manifest.Graph) -> int:
-    """Say how often a run is made again."""
-    return SHORT_REPEATS if run.width(graph) * len(run.rows) <= SHORT_TOKENS else 1
 
 
 def check_rewrites(judged: Judged, planned: Sequence[runs.Run], noise: float) -> record.Check:
     """Compare with a session that rewrites nothing: what differs only between the two is a wrong fusion."""
-    threads = int(judged.session.facts.options.get("threads", "1"))
 
     def compare() -> Iterator[tuple[str, float]]:
-        plain = judged.reopen(engine.SessionOptions(threads=threads, optimise=False))
+        plain = judged.reopen(engine.SessionOptions(threads=judged.threads, optimise=False))
         for run in planned:
             found = _largest(judged.answer(run, plain), judged.answers[run])
             yield f"{run.case.id} with ONNX Runtime's rewrites and without them (a wrong fusion)", found

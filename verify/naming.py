@@ -72,9 +72,10 @@ def say(checks: Sequence[record.Check], diagnosis: mutation.Diagnosis | None = N
     said = f"{first.name}: {first.detail}"
     if diagnosis is None:
         return said
-    # a static check names what it saw; of numbers that differ, what they are nearest to tells more than how far apart
-    is_parity = first.name.startswith(PARITY)
-    return f"{diagnosis.statement} ({said})" if is_parity else f"{said.rstrip('.')}; {diagnosis.statement}"
+    # A check that saw the cause itself says where. Otherwise what the answers are nearest to tells more than how far
+    # they are apart, or what else is wrong.
+    is_traced = first.name.startswith(PARITY) or diagnosis.cause not in (None, cause_of(first))
+    return f"{diagnosis.statement} ({said})" if is_traced else f"{said.rstrip('.')}; {diagnosis.statement}"
 
 
 def _order(check: record.Check) -> tuple[bool, int, int]:

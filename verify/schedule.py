@@ -11,7 +11,7 @@ from typing import Self
 
 from vela.graphs import bundle, errors, manifest
 from vela.serve import engine
-from vela.verify import cases, checkpoint, engine_checks, mutants, pace, plan, rows, runs
+from vela.verify import cases, checkpoint, engine_checks, mutants, pace, plan, repeats, rows, runs
 from vela.verify import ground as grounds
 from vela.verify.options import GateOptions
 
@@ -121,7 +121,9 @@ class Preparation:
         """Give the expected seconds of loading with and without rewrites, and of runs that are made again."""
         chosen = engine_checks.Chosen.from_plan(graph, kept)
         again = sum(self.seconds_of_run(graph, run) for run in chosen.nearest)
-        again += sum(engine_checks.repeats_of(run, graph) * self.seconds_of_run(graph, run) for run in chosen.repeated)
+        can_race = repeats.can_race(self.options.session.threads, str(self.options.device))
+        often = repeats.list_repeats(chosen.repeated, graph, can_race=can_race)
+        again += sum(each.expected_s(self.seconds_of_run(graph, run)) for run, each in often)
         return again + 2 * self.load_s[kind_of(graph)]
 
 

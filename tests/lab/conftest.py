@@ -7,6 +7,8 @@ import pytest
 from lab import judging, trial
 from lab.catalogue import Scene
 
+from vela.verify import repeats
+
 # Short texts and a sixteenth of them, so that a fault costs a second; scripts/bench/faults.py asks more of more graphs.
 MAX_TOKENS = 48
 BUCKET = 64
@@ -17,6 +19,12 @@ SHARE = 16
 def seed() -> int:
     """What is drawn is drawn from this; `--lab-seed` sets it."""
     return int(os.environ["VELA_LAB_SEED"])
+
+
+@pytest.fixture(autouse=True)
+def whole_racing(little_racing: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the gate look for races as long as it does for users."""
+    monkeypatch.setattr(repeats, "RACING_SECONDS", little_racing)
 
 
 @pytest.fixture(scope="session")

@@ -60,6 +60,13 @@ def test_numbers_are_said_after_what_they_are_nearest_to() -> None:
     assert naming.say([WEIGHTS], diagnosis(None)).endswith("; the diagnosis says so")
 
 
+def test_the_cause_that_is_named_is_said_first_unless_a_check_saw_it_itself() -> None:
+    files = check("sources.identity", cause="config altered")
+
+    assert naming.say([files, PARITY], diagnosis("local theta")).startswith("the diagnosis says so (sources.identity: ")
+    assert naming.say([WEIGHTS], diagnosis("other weights")).startswith("weights.identity: ")
+
+
 @pytest.mark.parametrize(
     ("kind", "cause"),
     [

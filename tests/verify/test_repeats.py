@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from vela.graphs import contract
-from vela.verify import bars, cases, engine_checks, meter, runs
+from vela.verify import bars, cases, engine_checks, meter, repeats, runs
 
 CASE = cases.Case("p1", (2, 7, 1), "a", 0, ())
 LONG = cases.Case("p2", (2, 7, 8, 9, 1), "b", 0, ())
@@ -37,7 +37,7 @@ class Session:
 
     def __init__(self, value: float) -> None:
         self._value = value
-        self.facts = SimpleNamespace(options={"threads": "1"})
+        self.facts = SimpleNamespace(options={"threads": "1"}, device="cpu")
         self.graph = SimpleNamespace(
             outputs=(contract.TensorSpec("logits", "float32", ("batch", 2)),),
             takes_mask=True,
@@ -166,26 +166,51 @@ def test_poison_lies_only_under_the_mask() -> None:
     assert (laid["input_ids"][~seen] != 0).all()
 
 
-def test_a_short_run_is_made_again_often_enough_to_meet_a_race_that_is_seldom() -> None:
-    class Racing(Session):
-        def __init__(self) -> None:
-            super().__init__(1.0)
-            self.runs = 0
+class Racing(Session):
+    """A session whose threads meet in another order at one of its runs."""
 
-        def run(self, inputs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-            self.runs += 1
-            value = NEXT if self.runs == engine_checks.SHORT_REPEATS else 1.0
-            return {"logits": np.full((len(inputs["input_ids"]), 2), value, np.float32)}
+    def __init__(self, at: int, threads: int = 1) -> None:
+        super().__init__(1.0)
+        self.facts.options["threads"] = str(threads)
+        self.at = at
+        self.runs = 0
 
-    session = Racing()
+    def run(self, inputs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        self.runs += 1
+        return {"logits": np.full((len(inputs["input_ids"]), 2), NEXT if self.runs == self.at else 1.0, np.float32)}
+
+
+def status_of(session: Racing) -> str:
     asked = engine_checks.Judged(session, lambda options: session, {RUN: answer(1.0)}, 0, contextlib.nullcontext)
-
-    assert engine_checks.check_repeats(asked, [RUN], 0.0).status == "failed"
-    assert session.runs == engine_checks.SHORT_REPEATS
+    return engine_checks.check_repeats(asked, [RUN], 0.0).status
 
 
-def test_a_long_run_is_made_again_once() -> None:
+def test_a_short_run_is_made_again_often() -> None:
+    session = Racing(at=repeats.SHORT_REPEATS)
+
+    assert status_of(session) == "failed"
+    assert session.runs == repeats.SHORT_REPEATS
+
+
+def test_where_threads_can_race_a_short_run_is_made_again_for_some_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(repeats, "RACING_SECONDS", 0.2)
+
+    assert status_of(Racing(at=repeats.SHORT_REPEATS + 1, threads=1)) == "passed"
+    assert status_of(Racing(at=repeats.SHORT_REPEATS + 1, threads=2)) == "failed"
+
+
+@pytest.mark.parametrize(("threads", "device", "expected"), [(1, "cpu", False), (2, "cpu", True), (1, "cuda:0", True)])
+def test_threads_race_where_there_are_several(threads: int, device: str, expected: bool) -> None:
+    assert repeats.can_race(threads, device) is expected
+
+
+def test_the_time_of_a_graph_is_shared_by_its_short_runs_and_long_ones_are_made_again_once() -> None:
     long = runs.Run(cases.Case("p9", tuple(range(65)), "c", 0, ()))
+    other = runs.Run(LONG)
 
-    assert engine_checks.repeats_of(long, Session(1.0).graph) == 1
-    assert engine_checks.repeats_of(RUN, Session(1.0).graph) == engine_checks.SHORT_REPEATS
+    found = repeats.list_repeats([RUN, other, long], Session(1.0).graph, can_race=True)
+
+    half = repeats.Repeats(repeats.SHORT_REPEATS, repeats.RACING_SECONDS / 2)
+    assert found == [(RUN, half), (other, half), (long, repeats.Repeats(1, 0.0))]
+    assert half.expected_s(1e-6) == repeats.RACING_SECONDS / 2
+    assert half.expected_s(1.0) == repeats.SHORT_REPEATS
