@@ -62,13 +62,16 @@ def turned(rotary: nn.Module, kind: str, used: rope.Rope, width: int) -> Iterato
 
 
 @contextlib.contextmanager
-def seen_through(layers: Sequence[nn.Module], left: int, right: int, hidden: int = 0) -> Iterator[None]:
-    """Let layers see so many keys to the left and right, and not the last `hidden` ones."""
+def seen_through(
+    layers: Sequence[nn.Module], left: int, right: int, hidden: int = 0, hidden_first: int = 0
+) -> Iterator[None]:
+    """Let layers see so many keys to the left and right, and neither the last `hidden` ones nor the first."""
 
     def masked(_: nn.Module, positional: tuple[Any, ...], named: dict[str, Any]) -> tuple[tuple[Any, ...], Any]:
         places = torch.arange(positional[0].shape[1])
         distance = places[None, :] - places[:, None]
-        window = (distance >= -left) & (distance <= right) & (places < len(places) - hidden)
+        window = (distance >= -left) & (distance <= right)
+        window &= (places < len(places) - hidden) & (places >= hidden_first)
         mask = window[None, None]
         if len(positional) > 1:  # BERT's layers get it by place
             return (positional[0], mask, *positional[2:]), named
@@ -83,13 +86,73 @@ def seen_through(layers: Sequence[nn.Module], left: int, right: int, hidden: int
 
 
 @contextlib.contextmanager
-def seen_by_attention(layers: Sequence[Any], half: int | None, hidden: int) -> Iterator[None]:
-    """Let every layer see its own window of all but the last `hidden` keys, whatever the mask says."""
+def seen_by_attention(
+    layers: Sequence[Any], half: int | None, hidden: int = 0, hidden_first: int = 0
+) -> Iterator[None]:
+    """Let every layer see its own window of all but the last `hidden` keys and the first, whatever the mask says."""
     local = [layer for layer in layers if getattr(layer, "attention_type", "") == "sliding_attention"]
     others = [layer for layer in layers if layer not in local]
     reach = EVERYTHING if half is None else half
-    with seen_through(others, EVERYTHING, EVERYTHING, hidden), seen_through(local, reach, reach, hidden):
+    unseen = {"hidden": hidden, "hidden_first": hidden_first}
+    with seen_through(others, EVERYTHING, EVERYTHING, **unseen), seen_through(local, reach, reach, **unseen):
         yield
+
+
+@contextlib.contextmanager
+def given(encoder: nn.Module, change: Callable[[torch.Tensor], torch.Tensor]) -> Iterator[None]:
+    """Change the last hidden state, (B, T, H), before it is pooled."""
+
+    def changed(_: nn.Module, __: tuple[Any, ...], outputs: Any) -> Any:
+        outputs["last_hidden_state"] = change(outputs["last_hidden_state"])
+        return outputs
+
+    hook = encoder.register_forward_hook(changed)
+    try:
+        yield
+    finally:
+        hook.remove()
+
+
+@contextlib.contextmanager
+def replaced_one(parameter: nn.Parameter, make: Callable[[torch.Tensor], torch.Tensor]) -> Iterator[None]:
+    """Replace one tensor, and put the stored one back."""
+    stored = parameter.data
+    try:
+        parameter.data = make(stored)
+        yield
+    finally:
+        parameter.data = stored
+
+
+@contextlib.contextmanager
+def exchanged_tensors(pairs: Sequence[tuple[nn.Parameter, nn.Parameter]]) -> Iterator[None]:
+    """Let tensors of each pair stand for each other."""
+
+    def exchange() -> None:
+        for one, other in pairs:
+            one.data, other.data = other.data, one.data
+
+    exchange()
+    try:
+        yield
+    finally:
+        exchange()
+
+
+@contextlib.contextmanager
+def left_out(part: nn.Module, *, adds: bool) -> Iterator[None]:
+    """Leave out a part: one that adds to the state adds nothing then, another one gives what it takes."""
+
+    def passed_on(_: nn.Module, positional: tuple[torch.Tensor, ...], outputs: Any) -> Any:
+        (taken, *_) = positional
+        given = torch.zeros_like(taken) if adds else taken
+        return (given, *outputs[1:]) if isinstance(outputs, tuple) else given
+
+    hook = part.register_forward_hook(passed_on)
+    try:
+        yield
+    finally:
+        hook.remove()
 
 
 @contextlib.contextmanager

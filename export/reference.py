@@ -46,6 +46,7 @@ class PyTorchReference:
         self._head = head
         self._scorers = scorers
         self._is_pooled_otherwise = False
+        self._first = 0
         self._unseen = 0
         self.facts = facts
 
@@ -62,6 +63,15 @@ class PyTorchReference:
             yield
         finally:
             self._is_pooled_otherwise = False
+
+    @contextlib.contextmanager
+    def pooled_from(self, token: int) -> Iterator[None]:
+        """Take another token for the first, -1 for the last, for heads that pool here."""
+        self._first = token
+        try:
+            yield
+        finally:
+            self._first = 0
 
     @classmethod
     def from_checkpoint(cls, source: checkpoint.Checkpoint, dtype: torch.dtype = torch.float32) -> Self:
@@ -163,7 +173,7 @@ class PyTorchReference:
     def _pooled(self, states: torch.Tensor, *, by_mean: bool) -> torch.Tensor:
         """Pool (B, T, H) states to (B, H), by the tokens that are seen."""
         if by_mean == self._is_pooled_otherwise:
-            return states[:, 0]
+            return states[:, self._first]
         return states[:, : states.shape[1] - self._unseen].mean(dim=1)
 
     def _hidden_states(self, input_ids: torch.Tensor, mask: torch.Tensor) -> Sequence[torch.Tensor]:

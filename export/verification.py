@@ -4,12 +4,13 @@ The checkpoint is named apart from the bundle: by the caller, or for a pinned mo
 the bundle's own copy must then have.
 """
 
+import functools
 from collections.abc import Collection
 from pathlib import Path
 
 import torch
 
-from vela.export import mutants, reference
+from vela.export import mutants, reference, suspects
 from vela.graphs import bundle, errors, model_table, record
 from vela.verify import checkpoint, foreign_gate, gate, ground
 from vela.verify.options import GateOptions
@@ -77,7 +78,8 @@ def make_references(source: checkpoint.Checkpoint) -> ground.References:
     """Load a checkpoint twice, in FP32 to judge against and in FP64 to know its noise, and make its mutants."""
     exact = reference.PyTorchReference.from_checkpoint(source)
     wide = reference.PyTorchReference.from_checkpoint(source, torch.float64)
-    return ground.References(exact, wide, mutants.make_mutants(source, exact), exact.states)
+    suspected = functools.partial(suspects.make_suspects, source, exact)
+    return ground.References(exact, wide, mutants.make_mutants(source, exact), exact.states, suspected)
 
 
 def _pinned_reference(opened: bundle.Bundle) -> Path:

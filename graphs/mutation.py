@@ -100,6 +100,7 @@ class Diagnosis(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         hypotheses: All of them, nearest first.
         runs: Runs that they were compared on.
         layers: From the first to the last; empty where the graph's states could not be had.
+        ways: Other ways of running the graph in which it is wrong too, such as `without rewrites`.
     """
 
     cause: Cause | None
@@ -107,3 +108,4 @@ class Diagnosis(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     hypotheses: tuple[Hypothesis, ...]
     runs: int
     layers: tuple[Layer, ...] = ()
+    ways: tuple[str, ...] = ()

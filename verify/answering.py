@@ -134,6 +134,7 @@ def answer_runs(
     chosen = engine_checks.Chosen.from_plan(asked.graph, planned)
     differences, problem = list[compare.Difference](), ""
     named: causes.Cause | None = None
+    padded_as: list[str] = []  # of what could not be compared
     kept: dict[runs.Run, engine_checks.Answer] = {}
     watched: dict[runs.Run, engine_checks.Answer] = {}
     for run in planned:
@@ -148,10 +149,14 @@ def answer_runs(
             wanted = expected.answers[run.case.id]
             differences.append(compare.compare_answers(asked.head, run.case, actual, wanted, padding))
         except (errors.VerificationError, errors.EngineError) as cause:
+            padded_as.append(run.padding_class(asked.graph))
             if not problem:
                 problem = str(cause)
                 named = "engine refuses" if isinstance(cause, errors.EngineError) else cause.cause
         gauge.did(asked.graph.id, seconds(run))
+    is_unpadded_right = any(difference.padding_class == "none" for difference in differences)
+    if problem and is_unpadded_right and "none" not in padded_as:
+        named = "padding mask"  # no number comes of pads alone
     detail = f"{len(differences)} answers, all numbers finite"
     finite = engine_checks.check("outputs.finite", problem, started, detail, named)
     judged = engine_checks.Judged(session, asked.open, kept, asked.pad_id, gauge.forward)

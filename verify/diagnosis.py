@@ -7,13 +7,15 @@ Source: reference measurements, in which graphs with an injected defect were mat
 away; graphs of rounded weights to 1e-3.
 """
 
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 
 from vela.graphs import contract, manifest, mutation
-from vela.verify import bars, engine_checks, mutants, reference, runs
+from vela.verify import bars, engine_checks, mutants, plan, reference, runs
 
 MOST_RUNS = 24
 MOST_PADDED = 6  # a mutant of padding is asked again for each, since how many pads there are is the run's
@@ -22,6 +24,10 @@ MOST_PADDED = 6  # a mutant of padding is asked again for each, since how many p
 REPRODUCED_SHARE = 0.02
 MARGIN = 5.0  # by which the runner-up must be further away
 MOST_LABELS = 512
+# Each suspect is asked anew, so about few and short texts.
+SUSPECTED_RUNS, SUSPECTED_TOKENS, FEWEST_SUSPECTED = 6, 256, 2
+SUSPECTS_KEPT = 8
+UNKNOWN = "cause unknown: "
 LABELS_SHOWN = 4
 
 
@@ -39,12 +45,21 @@ class Symptoms:
 
     def choose(self) -> list[runs.Run]:
         """Choose runs spread over all lengths whose answers are finite."""
-        usable = [
+        return runs.evenly(sorted(self._usable(), key=lambda run: (run.case.tokens, run.case.id)), MOST_RUNS)
+
+    def _usable(self) -> list[runs.Run]:
+        return [
             run
             for run, answer in self.answers.items()
             if run.poison is None and all(np.isfinite(values).all() for values in answer.values())
         ]
-        return runs.evenly(sorted(usable, key=lambda run: (run.case.tokens, run.case.id)), MOST_RUNS)
+
+    def choose_differing(self, expected: Mapping[str, reference.Answer], bound: float) -> list[runs.Run]:
+        """Choose a few runs that are further from the checkpoint than a bound, short ones if there are."""
+        differing = [run for run in self._usable() if _distance(self, {run: expected[run.case.id]}) > bound]
+        by_length = sorted(differing, key=lambda run: (run.case.tokens, run.case.id))
+        short = [run for run in by_length if run.case.tokens <= SUSPECTED_TOKENS]
+        return runs.evenly(short, SUSPECTED_RUNS) or by_length[:FEWEST_SUSPECTED]
 
     def pads(self, run: runs.Run) -> int:
         """Count the pads of a run's row."""
@@ -82,6 +97,54 @@ def diagnose(
     hypotheses += label_orders(symptoms, expected, chosen)
     hypotheses.sort(key=lambda hypothesis: hypothesis.distance)
     return _name(hypotheses, itself, noise, len(chosen))
+
+
+def suspect(
+    suspects: Sequence[mutants.Mutant],
+    symptoms: Symptoms,
+    expected: Mapping[str, reference.Answer],
+    noise: float,
+    tell: Callable[[str], None],
+) -> mutation.Diagnosis | None:
+    """Hold a failed graph against mutants that were made for the place where it differs.
+
+    Args:
+        suspects: The mutants, not asked yet.
+        symptoms: What the graph answered.
+        expected: The checkpoint's answers, by case id.
+        noise: The reference's own.
+        tell: Told how many are asked and how long that will take, once the first has answered.
+
+    Returns:
+        The diagnosis by these alone; None where there are none, or no run could be compared.
+    """
+    chosen = symptoms.choose_differing(expected, bars.rewrite_bound(noise))
+    if not chosen or not suspects:
+        return None
+    itself = _distance(symptoms, {run: expected[run.case.id] for run in chosen})
+    hypotheses = [mutation.Hypothesis("the checkpoint as it is", None, itself)]
+    started = time.monotonic()
+    for number, mutant in enumerate(suspects):
+        answers = mutant.answer([run.case.ids for run in chosen])
+        if number == 0:
+            seconds = plan.say_seconds((time.monotonic() - started) * (len(suspects) - 1))
+            tell(f"cause not known yet: {len(suspects)} mistakes in that place, {len(chosen)} texts, {seconds}")
+        distance = _distance(symptoms, dict(zip(chosen, answers, strict=True)))
+        hypotheses.append(mutation.Hypothesis(mutant.facts.statement, mutant.facts.cause, distance))
+    hypotheses.sort(key=lambda hypothesis: hypothesis.distance)
+    found = _name(hypotheses, itself, noise, len(chosen))
+    return msgspec.structs.replace(found, hypotheses=found.hypotheses[:SUSPECTS_KEPT])
+
+
+def join(found: mutation.Diagnosis, closer: mutation.Diagnosis | None) -> mutation.Diagnosis:
+    """Join what mutants told with what those told that were made for one place; the first left the cause unknown."""
+    if closer is None:
+        return found
+    mistakes = (one for one in closer.hypotheses if one.cause is not None)  # the checkpoint itself is among the first
+    hypotheses = tuple(sorted((*found.hypotheses, *mistakes), key=lambda one: one.distance))
+    if closer.cause is None:
+        return msgspec.structs.replace(found, hypotheses=hypotheses)
+    return msgspec.structs.replace(closer, hypotheses=hypotheses, ways=found.ways)
 
 
 def _ask_padded(
@@ -136,8 +199,8 @@ def _distance(symptoms: Symptoms, expected: Mapping[runs.Run, reference.Answer])
 
 def _name(hypotheses: Sequence[mutation.Hypothesis], itself: float, noise: float, count: int) -> mutation.Diagnosis:
     nearest, *others = hypotheses
-    # an order of labels that a mutant has as well is one hypothesis, not two
-    rivals = [one for one in others if not (nearest.cause == one.cause == "label order")]
+    # two mutants of one cause that answer alike leave no doubt about the cause
+    rivals = [one for one in others if one.cause != nearest.cause]
     runner_up = rivals[0] if rivals else nearest
     tolerated = max(bars.rewrite_bound(noise), REPRODUCED_SHARE * itself)
     is_near, is_alone = nearest.distance <= tolerated, runner_up.distance >= MARGIN * nearest.distance
@@ -154,5 +217,5 @@ def _name(hypotheses: Sequence[mutation.Hypothesis], itself: float, noise: float
     else:
         why = f"the nearest of {len(others)} mutants, {nearest.statement}, is {nearest.distance:.2g} away"
     causes = ", ".join(dict.fromkeys(one.cause for one in hypotheses if one.cause))
-    statement = f"cause unknown: {why} (the checkpoint: {itself:.2g}); ruled out as a fault alone: {causes}"
+    statement = f"{UNKNOWN}{why} (the checkpoint: {itself:.2g}); ruled out as a fault alone: {causes}"
     return mutation.Diagnosis(None, statement, tuple(hypotheses), count)

@@ -17,6 +17,7 @@ from vela.verify import asked as asking
 from vela.verify import bars, engine_checks, reference, runs
 
 MOST_RUNS = 6
+UNOPTIMISED, ON_CPU = "without rewrites", "on the CPU"
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,10 +63,10 @@ def explain(
     """
     if found.cause is not None:
         return found
-    right = find_right_way(asked, answers, expected, noise)
+    right, ways = find_right_way(asked, answers, expected, noise)
     if right is None:
-        return found
-    return msgspec.structs.replace(found, cause=right.cause, statement=f"{right}; {found.statement}")
+        return msgspec.structs.replace(found, ways=ways)
+    return msgspec.structs.replace(found, cause=right.cause, statement=f"{right}; {found.statement}", ways=ways)
 
 
 def find_right_way(
@@ -73,8 +74,8 @@ def find_right_way(
     answers: Mapping[runs.Run, engine_checks.Answer],
     expected: Mapping[str, reference.Answer],
     noise: float,
-) -> Right | None:
-    """Give the first way in which the graph answers like the checkpoint; None where it does in none.
+) -> tuple[Right | None, tuple[str, ...]]:
+    """Give the first way in which the graph answers like the checkpoint, and those in which it was wrong too.
 
     Args:
         asked: The graph and where it failed.
@@ -86,9 +87,10 @@ def find_right_way(
     wrong = {run: _apart(answer, expected[run.case.id]) for run, answer in answers.items() if run.poison is None}
     worst = sorted((run for run in wrong if not wrong[run] <= bound), key=lambda run: -np.nan_to_num(wrong[run]))
     chosen = worst[:MOST_RUNS]
-    ways: list[tuple[causes.Cause, str, asking.Asked, bool]] = [("fusion", "without rewrites", asked, False)]
+    ways: list[tuple[causes.Cause, str, asking.Asked, bool]] = [("fusion", UNOPTIMISED, asked, False)]
     if asked.device.kind != "cpu":
-        ways.append(("engine numerics", "on the CPU", asked.on_cpu(), asked.options.optimise))
+        ways.append(("engine numerics", ON_CPU, asked.on_cpu(), asked.options.optimise))
+    wrong_too: list[str] = []
     for cause, how, way, is_optimised in ways if chosen else ():
         options = changed(asked.options, optimise=is_optimised)
         try:
@@ -96,8 +98,9 @@ def find_right_way(
         except (errors.VelaError, ValueError):
             continue  # a way in which it does not run shows nothing
         if distance <= bound:
-            return Right(cause, how, distance, max(wrong[run] for run in chosen), len(chosen))
-    return None
+            return Right(cause, how, distance, max(wrong[run] for run in chosen), len(chosen)), tuple(wrong_too)
+        wrong_too.append(how)
+    return None, tuple(wrong_too)
 
 
 def _ask(

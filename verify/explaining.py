@@ -1,5 +1,6 @@
 """Explain an outcome: which mutants its inputs would have shown, and, where it failed, which of them it is."""
 
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import msgspec
@@ -12,13 +13,14 @@ from vela.verify import (
     diagnosis,
     differential,
     judge,
+    naming,
     recording,
-    reference,
     runs,
     scoring,
     taps,
 )
 from vela.verify import asked as asking
+from vela.verify import ground as grounds
 
 PROBES = "probes.mutants"
 WORTH_A_LOOK = 0.01  # share of the largest difference from which a run shows the same fault
@@ -51,23 +53,57 @@ def explain(outcome: recording.Outcome, asked: asking.Asked, bar: bars.Bar) -> r
 def locate(
     outcome: recording.Outcome,
     asked: asking.Asked,
-    states: reference.States | None,
+    references: grounds.References,
     reading: architecture.Architecture,
+    tell: Callable[[str], None],
 ) -> recording.Outcome:
-    """Add to the diagnosis of a graph that failed which layers are at fault.
+    """Add to the diagnosis of a graph that failed which layers are at fault, and look for a mistake in just those.
 
     Args:
         outcome: What the graph was asked and answered.
         asked: The graph and where it was asked.
-        states: Gives the checkpoint's; None where there are none.
+        references: The checkpoint's states, and suspects.
         reading: Its architecture.
+        tell: Told what is to be done, and how long it will take.
     """
     found = outcome.diagnosis
-    if found is None or states is None:
+    if found is None or references.states is None:
         return outcome
-    layers = taps.measure(asked, states, reading, runs_that_differ(outcome))
+    tell(f"{asked.graph.id} failed: comparing its layers' states")
+    layers = taps.measure(asked, references.states, reading, runs_that_differ(outcome))
+    if found.cause is None:
+        stand = outcome.ground
+        symptoms = diagnosis.Symptoms(asked.graph, outcome.answered.watched)
+        suspects = references.suspects(taps.guilty(layers))
+        closer = diagnosis.suspect(suspects, symptoms, stand.answers, stand.noise, tell)
+        found = diagnosis.join(found, closer)
     statement = f"{found.statement}{taps.say(layers, asked.graph.exit_layer)}"
     return replace(outcome, diagnosis=msgspec.structs.replace(found, layers=layers, statement=statement))
+
+
+def eliminate(outcome: recording.Outcome, asked: asking.Asked, static: Sequence[record.Check]) -> recording.Outcome:
+    """Say that a graph computes something else, where nothing but that is left.
+
+    Every tensor is the checkpoint's and in its precision, no check knows a cause, the engine answers so in every way
+    of running the graph, and no mutant answers like it.
+
+    Args:
+        outcome: What the graph was asked and answered.
+        asked: The graph and where it was asked.
+        static: The static checks.
+    """
+    found, checks = outcome.diagnosis, (*static, *outcome.answered.checks)
+    if found is None or found.cause is not None or naming.name(checks, found) is not None:
+        return outcome
+    has_weights = any(check.name == naming.IDENTITY and check.status == "passed" for check in checks)
+    ways = {differential.UNOPTIMISED} | ({differential.ON_CPU} if asked.device.kind != "cpu" else set())
+    if not has_weights or not ways <= {*found.ways}:
+        return outcome
+    statement = (
+        "other computation: every tensor is the checkpoint's, the graph answers so however it is run, and no mistake "
+        f"that is known answers like it; {found.statement.removeprefix(diagnosis.UNKNOWN)}"
+    )
+    return replace(outcome, diagnosis=msgspec.structs.replace(found, cause="other computation", statement=statement))
 
 
 def runs_that_differ(outcome: recording.Outcome) -> list[runs.Run]:

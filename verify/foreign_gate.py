@@ -76,7 +76,8 @@ def verify_file(
         outcome = _answer(asked, source, references, options, progress, chosen)
         outcome = explaining.explain(outcome, asked, chosen)
         outcome = explaining.lay_to_rounding(outcome, found.precision)
-        outcome = explaining.locate(outcome, asked, references.states, source.architecture)
+        outcome = explaining.locate(outcome, asked, references, source.architecture, progress)
+        outcome = explaining.eliminate(outcome, asked, found.checks)
     about = recording.About(
         graph_id=foreign.graph_id_of(path),
         graph_sha256=digests.sha256_of_file(path) if path.is_file() else "",

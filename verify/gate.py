@@ -258,7 +258,8 @@ def _judge_part(judging: _Judging, part: _Part) -> record.Record:
         bar = bars.choose_bar(subject.options.bar, subject.options.device.kind)
         asked, reading = subject.ask(part.graph), subject.source.architecture
         outcome = explaining.explain(replace(outcome, answered=answered), asked, bar)
-        outcome = explaining.locate(outcome, asked, prepared.references.states, reading)
+        outcome = explaining.locate(outcome, asked, prepared.references, reading, gauge.say)
+        outcome = explaining.eliminate(outcome, asked, part.static)
     return _record(subject, part, outcome, started)
 
 

@@ -34,6 +34,10 @@ class Meter:
         pace = self.elapsed_s / self._done_s if self._done_s > 0 else 1.0
         return max(0.0, self._expected_s - self._done_s) * pace
 
+    def say(self, text: str) -> None:
+        """Tell whoever waits what no plan foresaw."""
+        self._progress(f"  {text}")
+
     @contextmanager
     def forward(self) -> Iterator[None]:
         """Count the time within as a forward's."""

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 
 from vela.graphs import causes, mutation, record
 
+IDENTITY = "weights.identity"
 PARITY = "parity."  # what the check of the deciding bar is called, before the bar's name
 # What a failed check says by its name alone, where it cannot say more closely. Laws and checks of the engine can fail
 # for want of an answer, so they say it themselves.
@@ -35,7 +36,7 @@ EXPLAINING: tuple[causes.Cause, ...] = (
     *("padding mask", "fusion", "not repeatable", "manifest altered", "file altered"),
 )
 # Which of several checks that saw one cause says more of it.
-TELLING = ("weights.identity", "graph.rotary", "graph.norms", "sources.identity", "manifest.facts")
+TELLING = (IDENTITY, "graph.rotary", "graph.norms", "sources.identity", "manifest.facts")
 
 
 def cause_of(check: record.Check) -> causes.Cause | None:

@@ -106,6 +106,12 @@ def choose_runs(asked: asking.Asked, candidates: Sequence[runs.Run]) -> tuple[li
     return (runs.evenly(narrow, MOST_RUNS), False) if narrow else (by_length[:MOST_WIDE_RUNS], True)
 
 
+def guilty(layers: Sequence[mutation.Layer]) -> list[int]:
+    """Give the layers that are at fault, from 1 on; the first that differs where what each brings in is not known."""
+    found = [number for number, layer in enumerate(layers, 1) if (layer.introduced or 0.0) > mutation.STATES_DIFFER]
+    return found or [n for n, layer in enumerate(layers, 1) if layer.distance > mutation.STATES_DIFFER][:1]
+
+
 def say(layers: Sequence[mutation.Layer], total: int) -> str:
     """Say which layer is the first to differ, and which bring in a difference by themselves.
 

@@ -1,7 +1,8 @@
 """Which words the gate may have for a fault, where it has any: a wrong name is worse than none.
 
-A fault may rightly have several names, such as a graph that was cut short, which is no valid graph either. A fault that
-is not listed is like no single mistake that the gate knows, so any name for it is wrong.
+A fault may rightly have several names, such as a graph that was cut short, which is no valid graph either. What is
+wired otherwise, with every tensor in place, is "other computation", unless a closer word is right; for a fault of one
+of the kinds that have a word of their own, "other computation" is wrong. For a fault that is not listed any name is.
 """
 
 from collections.abc import Iterable
@@ -18,6 +19,13 @@ NAMES: dict[str, tuple[str, ...]] = {
     "full layers have theta": ("global theta",),
     "positions are interpolated": ("RoPE scaling",),
     "cosines carry an attention factor": ("RoPE scaling",),
+    "rotations turn backwards": COMPUTES,
+    "queries stand one position later": COMPUTES,
+    "a rotation pairs neighbours": COMPUTES,
+    "queries and keys of a layer": COMPUTES,
+    "keys and values of a layer": COMPUTES,
+    "scores are scaled": COMPUTES,
+    "a layer has half its heads": COMPUTES,
     "windows are one token": ("window",),
     "windows reach less far": ("window",),
     "there is no window": ("window",),
@@ -32,6 +40,16 @@ NAMES: dict[str, tuple[str, ...]] = {
     "one norm has an epsilon": ("norm epsilon",),
     "every GELU is the tanh approximation": ("activation",),
     "one GELU is the tanh approximation": ("activation",),
+    "a GELU is a": ("activation",),
+    "a layer is skipped": COMPUTES,
+    "a layer's": COMPUTES,
+    "a residual is dropped": COMPUTES,
+    "two layers are exchanged": COMPUTES,
+    "two layers' norms": COMPUTES,
+    "the final norm is not applied": COMPUTES,
+    "the embeddings' norm is not applied": COMPUTES,
+    "a square weight is read transposed": COMPUTES,
+    "gate and value": COMPUTES,
     "the session approximates GELU": ("activation", "fusion"),
     "the final norm is gone with its weight": COMPUTES,
     "the classifier's bias is dropped": COMPUTES,
@@ -56,14 +74,16 @@ NAMES: dict[str, tuple[str, ...]] = {
     "the graph holds a sibling's weights": OTHER_WEIGHTS,
     "a sibling's weights lie beside": OTHER_WEIGHTS,
     "the embedding of a rare word": OTHER_WEIGHTS,
-    "a square matrix is held transposed": OTHER_WEIGHTS,
-    "two tensors of one shape are exchanged": OTHER_WEIGHTS,
+    "a square matrix is held transposed": (*OTHER_WEIGHTS, *COMPUTES),  # as a graph holds one that it reads so
+    "two tensors of one shape are exchanged": (*OTHER_WEIGHTS, *COMPUTES),  # each is there, and read for the other
+    "a weight is": COMPUTES,
     "a reference": OTHER_WEIGHTS,
     "one number of the weight file": (*OTHER_WEIGHTS, "file altered"),
     # precision
     "weights rounded to": ("precision",),
     "all weights are rounded to": ("precision",),
     "one weight is": ("precision",),
+    "a branch passes through": ("precision",),
     "a graph holds a number in float16": ("precision",),
     "a manifest says fp16": ("precision", "manifest altered"),
     # export
@@ -80,6 +100,8 @@ NAMES: dict[str, tuple[str, ...]] = {
     "two outputs come in another order": ("interface",),
     "ids and mask change places": ("other computation", "interface"),
     "an exit is taken": COMPUTES,
+    "two outputs answer for each other": COMPUTES,
+    "every row gets the first one's answer": COMPUTES,
     "the manifest claims another exit": (*MANIFEST, "interface", "other computation"),
     "a token model is published": ("interface",),
     "the output has another name": ("interface",),
@@ -104,7 +126,7 @@ NAMES: dict[str, tuple[str, ...]] = {
     "the manifest": MANIFEST,
     # laws and engine
     "ids under the mask are added": ("padding mask", "other computation"),
-    "rows of a batch move each other by next to nothing": COMPUTES,
+    "rows of a batch move each other": COMPUTES,
     "a random number is added": ("not repeatable", "operators"),
     "threads race": ("not repeatable",),
     "numbers overflow unless operators are fused": ("fusion",),

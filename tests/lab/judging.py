@@ -145,6 +145,7 @@ class Judge:
                     _Remembering(found.wide),
                     tuple(map(_RememberingMutant, found.mutants)),
                     found.states,
+                    found.suspects,
                 )
             return self.references[key]
 

@@ -154,11 +154,13 @@ def seen(sketch: Sketch) -> str:
 
 def pooling_mask(sketch: Sketch) -> str:
     """Give the mask as numbers, which a mean is weighted by."""
-    for node in sketch.nodes("Cast"):
-        is_number = attribute(node, "to") == onnx.TensorProto.FLOAT
-        if is_number and sketch.depends(node.input[0], "attention_mask"):
-            return node.output[0]
-    raise NotApplicable("no mask in pooling")
+    division, _ = mean_pooling(sketch)
+    node = sketch.producer(division.input[1])
+    while node is not None and node.op_type != "Cast":
+        node = sketch.producer(node.input[0])
+    if node is None:
+        raise NotApplicable("no mask in pooling")
+    return node.output[0]
 
 
 def mean_pooling(sketch: Sketch) -> tuple[onnx.NodeProto, str]:

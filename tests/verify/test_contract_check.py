@@ -1,6 +1,7 @@
-"""Which graphs may do without a mask: the dynamic `ort` ones that say so by their name, and no other."""
+"""Which graphs may do without a mask: the dynamic `ort` ones that say so by their name. And types on the way."""
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from onnx import TensorProto, helper
@@ -52,3 +53,35 @@ def test_a_graph_that_loaders_feed_a_mask_takes_one(tmp_path, file):
 def test_no_fixed_or_portable_graph_does_without_a_mask(tmp_path, target, batch):
     with pytest.raises(errors.GraphError, match="attention_mask"):
         check(tmp_path, "model-unpadded.onnx", takes_mask=False, target=target, batch=batch)
+
+
+@pytest.mark.parametrize(
+    ("kinds", "refused"),
+    [
+        ((TensorProto.FLOAT,), ""),
+        ((TensorProto.BOOL, TensorProto.FLOAT), ""),
+        ((TensorProto.FLOAT16, TensorProto.FLOAT), "1 casts such as v0 to float16"),
+        ((TensorProto.BFLOAT16, TensorProto.FLOAT), "to bfloat16"),
+        ((TensorProto.DOUBLE, TensorProto.FLOAT), "to double"),
+        ((TensorProto.FLOAT8E4M3FN, TensorProto.FLOAT), "to float8e4m3fn"),
+    ],
+)
+def test_no_number_passes_through_another_type(tmp_path, kinds, refused):
+    ids = helper.make_tensor_value_info("input_ids", TensorProto.INT64, (1, 8))
+    output = helper.make_tensor_value_info(f"v{len(kinds) - 1}", kinds[-1], (1, 8))
+    names = ["input_ids", *(f"v{place}" for place in range(len(kinds)))]
+    nodes = [
+        helper.make_node("Cast", [names[place]], [names[place + 1]], f"n{place}", to=kind)
+        for place, kind in enumerate(kinds)
+    ]
+    opsets = [helper.make_opsetid("", 21)]
+    proto = helper.make_model(helper.make_graph(nodes, "g", [ids], [output]), opset_imports=opsets, ir_version=10)
+    path = tmp_path / "graph.onnx"
+    path.write_bytes(proto.SerializeToString())
+    entry = SimpleNamespace(precision="fp32")
+
+    if refused:
+        with pytest.raises(errors.GraphError, match=refused):
+            contract_check.check_types(graph_file.GraphFile.read(path), entry)
+    else:
+        contract_check.check_types(graph_file.GraphFile.read(path), entry)

@@ -82,13 +82,14 @@ def test_what_no_mutant_reproduces_is_unknown_and_says_what_was_ruled_out(shift)
     assert "window, label order" in found.statement or "label order, window" in found.statement
 
 
-def test_two_mutants_that_reproduce_it_alike_name_neither() -> None:
-    twin = Shifted(mutants.Facts("no window", "window"), 0.3, beyond=20)
+@pytest.mark.parametrize(("cause", "named"), [("local theta", None), ("window", "window")])
+def test_mutants_of_two_causes_that_reproduce_it_alike_name_neither_and_those_of_one_do(cause, named) -> None:
+    twin = Shifted(mutants.Facts("a twin", cause), 0.3, beyond=20)
 
     found = diagnose(lambda tokens: 0.3 * (tokens > 20) * np.array([1.0, -1.0]), (LEFT, twin, LABELS))
 
-    assert found.cause is None
-    assert "reproduce it alike" in found.statement
+    assert found.cause == named
+    assert ("reproduce it alike" in found.statement) is (named is None)
 
 
 def test_a_mutant_of_padding_is_asked_with_just_the_pads_of_each_run() -> None:
@@ -105,3 +106,54 @@ def test_a_mutant_of_padding_is_asked_with_just_the_pads_of_each_run() -> None:
 
 def test_answers_that_are_not_finite_tell_nothing() -> None:
     assert diagnose(lambda tokens: np.array([np.nan, 0.0])) is None
+
+
+def suspected(shift, made):
+    """Hold a graph whose logits are off by `shift` of a case's length against suspects."""
+    answers = {runs.Run(each): {"logits": np.float32(LOGITS + shift(each.tokens))} for each in CASES}
+    return diagnosis.suspect(made, diagnosis.Symptoms(graph(), answers), EXPECTED, NOISE, lambda _: None)
+
+
+def test_suspects_are_asked_only_about_runs_that_differ() -> None:
+    found = suspected(lambda tokens: 0.3 * (tokens > 20) * np.array([1.0, -1.0]), (LEFT, LABELS))
+
+    assert (found.cause, found.runs) == ("window", 2)
+    assert found.hypotheses[0].statement == "a half-window of 15"
+
+
+def test_a_suspect_that_does_not_reproduce_the_graph_names_nothing() -> None:
+    assert suspected(lambda tokens: np.array([0.1, 0.1]), (LEFT, LABELS)).cause is None
+
+
+def test_without_suspects_or_runs_that_differ_nothing_is_told() -> None:
+    assert suspected(lambda tokens: np.array([0.1, 0.1]), ()) is None
+    assert suspected(lambda tokens: np.zeros(2), (LEFT,)) is None
+
+
+def test_long_runs_are_asked_about_only_where_no_short_one_differs() -> None:
+    tokens = diagnosis.SUSPECTED_TOKENS + 1
+    made = [
+        cases.Case(f"d{count}", tuple(range(count)), "text", 1, ()) for count in (8, tokens, tokens + 1, tokens + 2)
+    ]
+    expected = {case.id: {"logits": LOGITS} for case in made}
+
+    def chosen(least: int) -> list[int]:
+        answers = {runs.Run(case): {"logits": np.float32(LOGITS + (case.tokens >= least))} for case in made}
+        found = diagnosis.Symptoms(graph(), answers).choose_differing(expected, 1e-3)
+        return [run.case.tokens for run in found]
+
+    assert chosen(least=8) == [8]
+    assert chosen(least=tokens) == [tokens, tokens + 1]
+
+
+def test_what_a_suspect_names_is_told_with_all_hypotheses() -> None:
+    first = diagnose(lambda tokens: 0.3 * np.array([1.0, 0.9]))
+    exact = Shifted(mutants.Facts("tanh GELU in layer 3", "activation"), 0.3)
+    closer = suspected(lambda tokens: 0.3 * np.array([1.0, -1.0]), (exact,))
+
+    joined = diagnosis.join(first, closer)
+
+    assert (joined.cause, joined.statement) == ("activation", closer.statement)
+    assert {one.statement for one in joined.hypotheses} >= {"tanh GELU in layer 3", "a half-window of 15"}
+    assert [one.distance for one in joined.hypotheses] == sorted(one.distance for one in joined.hypotheses)
+    assert diagnosis.join(first, None) is first

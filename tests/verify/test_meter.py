@@ -63,3 +63,11 @@ def test_before_anything_was_done_the_plan_holds(clock):
     clock.now += 30.0
 
     assert gauge.left_s == 50.0
+
+
+def test_what_no_plan_foresaw_is_told_at_once() -> None:
+    told: list[str] = []
+
+    meter.Meter(told.append, 10.0).say("comparing layers")
+
+    assert told == ["  comparing layers"]

@@ -6,9 +6,12 @@ A token model published as a sequence graph fails here, by the rank of its outpu
 from collections.abc import Sequence
 
 import onnx
+import onnx_ir as ir
 
 from vela.graphs import contract, errors, heads, manifest
 from vela.verify import graph_file
+
+OTHER_FLOATS = frozenset(kind for kind in ir.DataType if kind.is_floating_point() and kind != ir.DataType.FLOAT)
 
 
 def check_contract(
@@ -85,10 +88,10 @@ def check_proto(graph: graph_file.GraphFile) -> str:
 
 
 def check_types(graph: graph_file.GraphFile, entry: manifest.Graph) -> str:
-    """Count the element types of all float tensors: a file that says fp32 holds fp32, and nothing else.
+    """Count the element types of all float tensors: a file that says fp32 holds fp32, and computes in nothing else.
 
     Raises:
-        GraphError: a float tensor of another type.
+        GraphError: a float tensor of another type, or a number that is cast to one.
     """
     types = {name: tensor.dtype for name, tensor in graph.external.items()}
     types |= {name: value.dtype.name for name, value in graph.inline.items()}
@@ -96,7 +99,18 @@ def check_types(graph: graph_file.GraphFile, entry: manifest.Graph) -> str:
     if other:
         name = next(iter(other))
         raise _broken(graph, f"{len(other)} tensors such as {name} in {other[name]}", f"precision {entry.precision}")
+    casts = [(node, to) for node in graph.model.graph.all_nodes() if (to := _cast_to(node)) in OTHER_FLOATS]
+    if casts:
+        node, to = casts[0]
+        found = f"{len(casts)} casts such as {node.outputs[0].name} to {to.name.lower()}"
+        raise _broken(graph, found, f"precision {entry.precision}, numbers on their way included")
     return f"{len(types)} tensors, all floats in float32"
+
+
+def _cast_to(node: ir.Node) -> ir.DataType:
+    """Give the type that a node casts to; that of no type for other nodes."""
+    is_cast = node.op_type == "Cast" and not node.domain and "to" in node.attributes
+    return ir.DataType(node.attributes["to"].as_int()) if is_cast else ir.DataType.UNDEFINED
 
 
 def _compare(

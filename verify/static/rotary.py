@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from vela.graphs import causes, errors
 from vela.verify import architecture, graph_file
 from vela.verify.architecture import rope
+from vela.verify.static import angles
 from vela.verify.static.graph_tensor import ROUNDINGS
 
 # Operators through which a factor on a cosine can be seen: they move numbers and change none.
@@ -35,21 +36,24 @@ class Turn:
         frequencies: (D / 2,) float32, radians per position.
         scaling: Factor on it.
         dtype: Element type that the frequencies were stored in.
+        start: Position of the first token; nan where positions do not follow each other.
     """
 
     function: str
     frequencies: NDArray[np.float32]
     scaling: float
     dtype: str = "float32"
+    start: float = 0.0
 
     def is_of(self, used: rope.Rope, width: int) -> bool:
         """Say whether it is this rope's."""
         _, relative, floor = ROUNDINGS[self.dtype]
         is_its_table = rope.has_frequencies(self.frequencies, used, width, relative=relative, floor=floor)
-        return is_its_table and rope.has_scaling(self.scaling, used)
+        return self.start == 0.0 and is_its_table and rope.has_scaling(self.scaling, used)
 
     def __str__(self) -> str:
-        return f"{self.function} of {rope.describe_frequencies(self.frequencies)}, scaled by {self.scaling:.6g}"
+        said = f"{self.function} of {rope.describe_frequencies(self.frequencies)}, scaled by {self.scaling:.6g}"
+        return said if self.start == 0.0 else f"{said}, of positions from {self.start:g} on"
 
 
 def check_rotary(
@@ -94,19 +98,47 @@ def find_turns(graph: graph_file.GraphFile, width: int) -> list[Turn]:
     Raises:
         GraphError: one has no table of frequencies, several, or factors that differ from use to use.
     """
+    waves = [node for node in graph.model.graph.all_nodes() if node.op_type in ("Cos", "Sin") and not node.domain]
+    computed = angles.compute_angles(graph.model, [value for node in waves if (value := node.inputs[0]) is not None])
     found = []
-    for node in graph.model.graph.all_nodes():
-        if node.op_type in ("Cos", "Sin") and not node.domain:
-            tables, factors = _tables_before(node), _factors_after(node.outputs[0])
-            if len(tables) != 1 or len(factors) != 1:
-                raise graph_file.invalid_graph(
-                    graph.path, f"{node.outputs[0].name} of {len(tables)} tables, scaled by {sorted(factors)}"
-                )
-            table = tables[0]
-            angles = frequencies_of_angles(table, width)
-            frequencies = table.astype(np.float32).ravel() if angles is None else angles
-            found.append(Turn(node.op_type, frequencies, factors.pop(), table.dtype.name))
+    for node in waves:
+        tables, factors = _tables_before(node), _factors_after(node.outputs[0])
+        if len(tables) != 1 or len(factors) != 1:
+            raise graph_file.invalid_graph(
+                graph.path, f"{node.outputs[0].name} of {len(tables)} tables, scaled by {sorted(factors)}"
+            )
+        table, source = tables[0], node.inputs[0]
+        motion = motion_of(computed.get(source.name or "") if source is not None else None, width)
+        if motion is None:
+            of_table = frequencies_of_angles(table, width)
+            motion = table.astype(np.float32).ravel() if of_table is None else of_table, 0.0
+        found.append(Turn(node.op_type, motion[0], factors.pop(), table.dtype.name, motion[1]))
     return found
+
+
+def motion_of(rows: NDArray[np.float64] | None, width: int) -> tuple[NDArray[np.float32], float] | None:
+    """Give the frequencies of computed angles, and the position of the first token.
+
+    Args:
+        rows: (T, D / 2), or (T, D) where both halves are alike.
+        width: D.
+
+    Returns:
+        (D / 2,) float32 and a position, nan where the angles do not grow by the same from each token to the next; None
+        where the rows are no such angles.
+    """
+    half = width // 2
+    if rows is None or len(rows) < 2 or rows.shape[1] not in (half, width):
+        return None
+    if rows.shape[1] == width and not np.array_equal(rows[:, :half], rows[:, half:]):
+        return None
+    frequencies = rows[1, :half] - rows[0, :half]
+    expected = rows[0, :half] + np.arange(len(rows))[:, None] * frequencies
+    is_even = np.allclose(rows[:, :half], expected, rtol=rope.FREQUENCY_TOLERANCE, atol=0.0)
+    fastest = int(np.argmax(np.abs(frequencies)))
+    first = float(rows[0, fastest])
+    start = 0.0 if first == 0.0 else first / float(frequencies[fastest]) if frequencies[fastest] else math.nan
+    return frequencies.astype(np.float32), start if is_even else math.nan
 
 
 def frequencies_of_angles(table: NDArray[np.floating], width: int) -> NDArray[np.float32] | None:
@@ -140,11 +172,13 @@ def _cause(
     missing: Sequence[str], foreign: Sequence[Turn], ropes: Mapping[str, rope.Rope], width: int
 ) -> causes.Cause | None:
     """Name the mistake; None where tables alone do not tell which layers have it."""
+    if any(turn.start != 0.0 or (turn.frequencies < 0.0).any() for turn in foreign):
+        return "other computation"  # no theta and no scaling moves the first position, or turns back
     for turn, used in itertools.product(foreign, ropes.values()):
         unscaled = rope.unscaled_frequencies(used.theta, width)
         if turn.frequencies.shape == unscaled.shape:
             ratios = turn.frequencies / unscaled
-            if np.allclose(ratios, ratios[0], rtol=rope.FREQUENCY_TOLERANCE):
+            if ratios[0] > 0 and np.allclose(ratios, ratios[0], rtol=rope.FREQUENCY_TOLERANCE):
                 return "RoPE scaling"  # its theta, but for what multiplies positions or cosines
     kinds: dict[str, causes.Cause] = {"sliding_attention": "local theta", "full_attention": "global theta"}
     return kinds.get(missing[0]) if len(missing) == 1 else None
