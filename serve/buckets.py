@@ -1,7 +1,8 @@
 """Which of a bundle's graphs runs a row: the one table of what each device takes, and no second choice.
 
-The CPU runs one dynamic graph for each output, because sessions do not share packed weights there. It runs each row
-alone, so no row there is padded, and the graph is the one without a mask where the bundle has it. Engines that compile
+The CPU runs one dynamic graph for each output, because sessions do not share packed weights there. Rows that share a
+run there are of one length, so none is padded, and the graph is the one without a mask where the bundle has it; the
+profile `batching` loads the one with a mask besides. Engines that compile
 for a shape run the smallest fixed graph that holds the row.
 Source: measured, 440 MB for each further session of a 307M checkpoint on the CPU.
 """
@@ -49,8 +50,17 @@ class Ladder:
         raise ValueError(f"no graph of {self.output} holds {rows} rows of {tokens} tokens")
 
 
-def build_ladder(content: manifest.Manifest, head: heads.Head, output: str, device: devices.Device) -> Ladder:
+def build_ladder(
+    content: manifest.Manifest, head: heads.Head, output: str, device: devices.Device, *, for_padded: bool = False
+) -> Ladder:
     """Collect the graphs that give `output` on `device`.
+
+    Args:
+        content: The bundle's manifest.
+        head: The head.
+        output: Name of the output.
+        device: Where they run.
+        for_padded: Whether rows of a dynamic graph will be padded, so that it must take a mask.
 
     Raises:
         ManifestInvalid: the bundle has none.
@@ -64,6 +74,7 @@ def build_ladder(content: manifest.Manifest, head: heads.Head, output: str, devi
         and graph.target == target
         and (graph.sequence is None) == dynamic
         and (graph.batch is None) == dynamic
+        and (graph.takes_mask or not for_padded)
         and output in {tensor.name for tensor in graph.outputs}
     ]
     if not graphs:

@@ -65,6 +65,16 @@ class Forward:
         return self.loaded.costs.seconds(self.tokens)
 
     @property
+    def graph_id(self) -> str:
+        """The graph that runs it."""
+        return self.session.graph.id
+
+    @property
+    def pads(self) -> int:
+        """Tokens of padding that the graph needs."""
+        return self.tokens - len(self.framed.ids)
+
+    @property
     def key(self) -> Hashable:
         """Rows of one length on one graph may share a run."""
         return id(self.session), len(self.framed.ids)
@@ -93,19 +103,10 @@ class Forward:
             token graphs; () float32 for a pair's score. An ItemError where the run failed (`unavailable`) or the
             output is not usable (`invalid_model_output`).
         """
-        together = [self, *mates]
-        feeds = engine.pad_rows([one.framed.ids for one in together], self.session.graph, self.pad_id)
-        started = time.monotonic()
-        try:
-            outputs = self.session.run(feeds, run_options)
-        except errors.EngineError as cause:
-            return [item_error("unavailable", cause)] * len(together)
-        except errors.ShapeMismatch as cause:
-            return [item_error("invalid_model_output", cause)] * len(together)
-        self.loaded.costs.learn(self.tokens * len(together), time.monotonic() - started)
-        return [one._own_part(outputs[one.output][row]) for row, one in enumerate(together)]
+        return run_together(self.loaded, [self, *mates], run_options)
 
-    def _own_part(self, values: NDArray[np.float32]) -> NDArray[np.float32] | errors.ItemError:
+    def own_part(self, values: NDArray[np.float32]) -> NDArray[np.float32] | errors.ItemError:
+        """Cut out of a row's output what is its content's, and check it."""
         if values.ndim == 2:
             values = values[self.framed.first : self.framed.first + self.framed.count]
         if np.isfinite(values).all():
@@ -117,6 +118,24 @@ class Forward:
             where=self.session.graph.id,
             fix="Report it with the input; run `vela verify-graph` on this device.",
         )
+
+
+def run_together(
+    loaded: Loaded, together: Sequence[Forward], run_options: Any = None
+) -> list[NDArray[np.float32] | errors.ItemError]:
+    """Run rows at once on a graph that takes them, padded to the longest; see `Forward.run_with`."""
+    graph, rows = loaded.session.graph, [one.framed.ids for one in together]
+    feeds = engine.pad_rows(rows, graph, together[0].pad_id)
+    started = time.monotonic()
+    try:
+        outputs = loaded.session.run(feeds, run_options)
+    except errors.EngineError as cause:
+        return [item_error("unavailable", cause)] * len(together)
+    except errors.ShapeMismatch as cause:
+        return [item_error("invalid_model_output", cause)] * len(together)
+    width = graph.sequence or max(map(len, rows))
+    loaded.costs.learn(width * len(together), time.monotonic() - started)
+    return [one.own_part(outputs[one.output][row]) for row, one in enumerate(together)]
 
 
 def item_error(code: str, cause: errors.VelaError) -> errors.ItemError:

@@ -13,6 +13,7 @@ from vela.graphs import bundle as bundles
 from vela.graphs import errors, golden, heads, manifest, verdicts
 from vela.serve import buckets, engine, golden_check, joining, policy
 from vela.serve import device as devices
+from vela.serve.batching import BatchedForward, Padding
 from vela.serve.costs import Costs
 from vela.serve.forward import Forward, Loaded
 from vela.serve.reading import Item, Reading, read_items
@@ -43,6 +44,7 @@ class ServedModel:
         ladders: For each output that can be asked for, the graphs that give it; the whole model's output is last.
         loaded: Loaded graphs by id.
         golden_count: Golden answers that they gave; 0 where the bundle has none.
+        padding: For each output, what runs rows of several lengths together; empty without the profile `batching`.
         settled: What holds for the options that requests have named so far.
     """
 
@@ -54,6 +56,7 @@ class ServedModel:
     ladders: Mapping[str, buckets.Ladder]
     loaded: Mapping[str, Loaded]
     golden_count: int = 0
+    padding: Mapping[str, Padding] = field(default_factory=dict)
     settled: dict[tuple[policy.Options, str], policy.Policy] = field(default_factory=dict, repr=False)
 
     @classmethod
@@ -65,6 +68,7 @@ class ServedModel:
         demand: Demand = "this_engine",
         session_options: engine.SessionOptions | None = None,
         tokenizers: Tokenizers | None = None,
+        batching: bool = False,
     ) -> Self:
         """Check a bundle and load it.
 
@@ -74,6 +78,7 @@ class ServedModel:
             demand: What must be proven of each graph that will be used.
             session_options: Threads and optimisation.
             tokenizers: Those that other models of this process have loaded; this one's is added.
+            batching: Whether requests may ask for the profile `batching`: graphs that take padded rows are loaded too.
 
         Raises:
             BundleError: a file, the manifest or the evidence is not as demanded.
@@ -83,7 +88,11 @@ class ServedModel:
         head = opened.manifest.head()
         names = buckets.outputs_of(head, opened.manifest)
         ladders = {name: buckets.build_ladder(opened.manifest, head, name, device) for name in names}
-        graphs = buckets.graphs_in_use(list(ladders.values()))
+        padded = {
+            name: buckets.build_ladder(opened.manifest, head, name, device, for_padded=True)
+            for name in (names if batching else ())
+        }
+        graphs = buckets.graphs_in_use([*ladders.values(), *padded.values()])
         _check_evidence(opened, [graph.id for graph in graphs], device, demand)
         tokenizer = _tokenizer(opened, {} if tokenizers is None else tokenizers)
         sessions = {
@@ -96,12 +105,18 @@ class ServedModel:
             name: Loaded(session, Costs(), joining.proven_rows(session, ids, tokenizer.facts.pad_id))
             for name, session in sessions.items()
         }
-        return cls(opened, head, tokenizer, device, demand, ladders, loaded, count)
+        padding = {name: Padding(ladder, loaded) for name, ladder in padded.items()}
+        return cls(opened, head, tokenizer, device, demand, ladders, loaded, count, padding)
 
     @property
     def name(self) -> str:
         """The name it is served under."""
         return self.bundle.manifest.model.name
+
+    @property
+    def profiles(self) -> tuple[policy.Profile, ...]:
+        """Profiles that requests may ask for."""
+        return ("exact", "batching") if self.padding else ("exact",)
 
     @property
     def default_output(self) -> str:
@@ -121,7 +136,9 @@ class ServedModel:
         """
         found = self.settled.get((options, output))
         if found is None:
-            capacity = policy.Capacity(self.ladders[output].longest(self.head.max_tokens), self.special_count)
+            capacity = policy.Capacity(
+                self.ladders[output].longest(self.head.max_tokens), self.special_count, self.profiles
+            )
             found = policy.resolve_policy(options, self.head, capacity)
             if len(self.settled) < MOST_SETTLED:  # callers choose options: what they make up is not kept for ever
                 self.settled[options, output] = found
@@ -135,6 +152,11 @@ class ServedModel:
         """Give the runs that a reading needs, one for each row."""
         ladder, pad_id = self.ladders[output], self.tokenizer.facts.pad_id
         return [Forward(self.loaded[ladder.choose(len(row.ids)).id], row, output, pad_id) for row in reading.rows]
+
+    def works(self, reading: Reading, output: str, profile: policy.Profile) -> Sequence[Forward | BatchedForward]:
+        """Give the same for a lane, where rows may share runs as the profile says."""
+        forwards = self.forwards(reading, output)
+        return forwards if profile == "exact" else [BatchedForward.of(one, self.padding[output]) for one in forwards]
 
     def warm_up(self) -> None:
         """Run every loaded graph at some lengths, so that no caller pays for first runs and costs are known.

@@ -1,8 +1,12 @@
 """What a request asks of a head, and what it then gets: options checked once against the head's own policy."""
 
 from dataclasses import dataclass
+from typing import Literal
 
 from vela.graphs import errors, heads
+
+# `exact` joins only rows that answer alike to the bit; `batching` joins rows of several lengths (batching.py).
+Profile = Literal["exact", "batching"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,6 +19,7 @@ class Options:
         window: Windows of another size than the head's.
         threshold: Least probability of a span, for token heads.
         return_tokens: Whether token heads list every token's probabilities.
+        profile: How rows may share runs.
     """
 
     overflow: heads.Overflow | None = None
@@ -22,6 +27,7 @@ class Options:
     window: heads.Window | None = None
     threshold: float | None = None
     return_tokens: bool = False
+    profile: Profile = "exact"
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,10 +37,12 @@ class Capacity:
     Attributes:
         tokens: Longest row that any of its graphs takes, with special tokens.
         special_count: Special tokens around one row.
+        profiles: Those that the server was started with.
     """
 
     tokens: int
     special_count: int
+    profiles: tuple[Profile, ...] = ("exact",)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +55,7 @@ class Policy:
         window: None unless `overflow` is `window`.
         threshold: None where none was asked for and the head has none.
         return_tokens: Whether token heads list every token's probabilities.
+        profile: How rows may share runs.
     """
 
     overflow: heads.Overflow
@@ -54,6 +63,7 @@ class Policy:
     window: heads.Window | None
     threshold: float | None
     return_tokens: bool
+    profile: Profile = "exact"
 
 
 def resolve_policy(options: Options, head: heads.Head, capacity: Capacity) -> Policy:
@@ -62,6 +72,8 @@ def resolve_policy(options: Options, head: heads.Head, capacity: Capacity) -> Po
     Raises:
         InvalidRequest: an option does not suit the head, or asks for more than it holds; the message names the field.
     """
+    if options.profile not in capacity.profiles:
+        raise _refused("profile", repr(options.profile), f"one of {', '.join(capacity.profiles)}")
     overflow = options.overflow or head.overflow
     if overflow != "reject" and head.inputs == "pair":
         raise _refused("overflow", f"{overflow!r}", "'reject': this model reads pairs, which are not cut")
@@ -80,7 +92,7 @@ def resolve_policy(options: Options, head: heads.Head, capacity: Capacity) -> Po
         raise _refused("max_tokens", str(max_tokens), f"{capacity.special_count} to {ceiling}")
     default = head.decoder.threshold if isinstance(head.decoder, heads.GroundedDecoder) else None
     threshold = default if options.threshold is None else options.threshold
-    return Policy(overflow, max_tokens, window, threshold, options.return_tokens)
+    return Policy(overflow, max_tokens, window, threshold, options.return_tokens, options.profile)
 
 
 def _resolve_window(

@@ -33,6 +33,11 @@ class Grounded:
 
 Item = str | Pair | Grounded
 
+# A text of more characters than this for each token that may be read is first read up to there: texts have four or
+# less for a token. Source: measured, 15 MB in one text took 17 s and 1.5 GB to refuse when read to the end.
+SURE_CHARACTERS = 8
+JOINED_TOKENS = 16  # at the end of a part, which the whole text may have fewer of
+
 
 @dataclass(frozen=True, slots=True)
 class Reading:
@@ -64,18 +69,32 @@ def read_items(
         tokenizer: The bundle's.
         rules: What holds for this request.
     """
-    flat: list[str] = []
-    for item in items:
-        flat.extend(_texts(item))
+    refused = [_refuse_by_a_part(item, tokenizer, rules) for item in items]
+    flat = [text for item, refusal in zip(items, refused, strict=True) if refusal is None for text in _texts(item)]
     contents = iter(_encode_all(flat, tokenizer, with_offsets=head.kind == "token"))
     readings: list[Reading | errors.ItemError] = []
-    for item in items:
+    for item, refusal in zip(items, refused, strict=True):
+        if refusal is not None:
+            readings.append(refusal)
+            continue
         parts = [next(contents) for _ in _texts(item)]
         try:
             readings.append(_read(item, parts, head, tokenizer, rules))
         except errors.ItemError as error:
             readings.append(error)
     return readings
+
+
+def _refuse_by_a_part(item: Item, tokenizer: Tokenizer, rules: policy.Policy) -> errors.ItemError | None:
+    """Refuse an input of which a part is too long already; None where that is not so, or where it will be cut."""
+    size = SURE_CHARACTERS * rules.max_tokens
+    for text in _texts(item) if rules.overflow != "truncate" else ():
+        if len(text) > size:
+            least = len(tokenizer.encode([text[:size]], with_offsets=False)[0].ids) - JOINED_TOKENS
+            if least > rules.max_tokens:
+                code = "max_length_exceeded" if rules.window is None else "scan_budget_exceeded"
+                return _too_long(code, f"at least {least}", rules.max_tokens)
+    return None
 
 
 def _texts(item: Item) -> tuple[str, ...]:
@@ -196,7 +215,7 @@ def invalid_input(found: str, expected: str) -> errors.ItemError:
     )
 
 
-def _too_long(code: str, tokens: int, limit: int) -> errors.ItemError:
+def _too_long(code: str, tokens: int | str, limit: int) -> errors.ItemError:
     return errors.ItemError(
         code,
         f"{tokens} tokens",

@@ -76,6 +76,7 @@ class Plan:
         demand: What must be proven of each graph.
         session_options: Threads and optimisation.
         public_key: Whose signature every bundle must carry; None asks for none.
+        batching: Whether requests may ask for the profile `batching`.
     """
 
     sources: tuple[Source, ...]
@@ -83,6 +84,7 @@ class Plan:
     demand: Demand = "this_engine"
     session_options: engine.SessionOptions | None = None
     public_key: Path | None = None
+    batching: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,6 +189,7 @@ class Registry:
             demand=self.plan.demand,
             session_options=self.plan.session_options,
             tokenizers=self._tokenizers,
+            batching=self.plan.batching,
         )
         report(Entry(name, "warming", "", opened))
         model.warm_up()

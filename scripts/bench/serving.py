@@ -6,8 +6,8 @@ BUNDLE is a verified bundle of a text classifier, such as one of the 307M shape.
 and served by another process. One caller alone, 16 callers, and the bare session in a third process take turns within
 each round, so that ratios hold on a noisy machine. Prints JSON: start to ready, memory, idle CPU, overhead at the
 median
-(Server-Timing's total less forward, and what a client sees less forward), and rates at 16, at 10 to 20 and at 512
-tokens. Exits with 1 where an answer under load is not the answer alone, to the last bit.
+(Server-Timing's total less forward, and what a client sees less forward), rates at 16, at 10 to 20 and at 512 tokens,
+and what the profile `batching` gains. Exits with 1 where an answer under load is not the answer alone, to the last bit.
 """
 
 import argparse
@@ -39,6 +39,7 @@ from vela.serve.model import ServedModel
 CALLERS = 16
 OVERHEAD_REQUESTS = 400
 IDLE_S = 5.0
+PROFILES_APART = 1e-5  # of a probability, between the profiles
 WORDS = "parcel tea seven owl river blue stone letter green wood horse night bread salt paper window".split()
 
 
@@ -68,11 +69,11 @@ class Server:
 
 
 @contextmanager
-def serving(path: Path) -> Iterator[Server]:
+def serving(path: Path, *options: str) -> Iterator[Server]:
     """Serve a store until the block ends."""
     started = time.monotonic()
     program = str(Path(sys.executable).with_name("vela"))
-    command = [program, "serve", "--store", str(path), "--port", "0", "--reload", "0"]
+    command = [program, "serve", "--store", str(path), "--port", "0", "--reload", "0", *options]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     try:
         line = next((line for line in process.stderr or () if line.startswith("ready")), "")
@@ -132,13 +133,30 @@ def measure_overhead(server: Server, texts: Sequence[str]) -> dict[str, float]:
     }
 
 
-async def _call(port: int, texts: Sequence[str], until: float, answers: dict[str, Any], first: int, step: int) -> int:
+@dataclass(frozen=True, slots=True)
+class Asking:
+    """What callers ask, and what they hold the answers against.
+
+    Attributes:
+        texts: The inputs.
+        answers: Those that were given before, by text; new ones are added.
+        profile: Of the requests.
+        apart: Largest difference that a probability may have to the one given before.
+    """
+
+    texts: Sequence[str]
+    answers: dict[str, Any]
+    profile: str = "exact"
+    apart: float = 0.0
+
+
+async def _call(port: int, asking: Asking, until: float, first: int, step: int) -> int:
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     writer.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     count, place = 0, first
     while time.monotonic() < until:
-        text = texts[place % len(texts)]
-        content = json.dumps({"input": text}).encode()
+        text = asking.texts[place % len(asking.texts)]
+        content = json.dumps({"input": text, "options": {"profile": asking.profile}}).encode()
         head = f"POST /v1/classify HTTP/1.1\r\nhost: x\r\ncontent-length: {len(content)}\r\n\r\n"
         writer.write(head.encode() + content)
         headers = (await reader.readuntil(b"\r\n\r\n")).decode().lower()
@@ -147,19 +165,20 @@ async def _call(port: int, texts: Sequence[str], until: float, answers: dict[str
         if " 200 " not in headers.partition("\r\n")[0]:
             raise SystemExit(f"refused under load: {body}")
         found = body["results"][0]["probabilities"]
-        if answers.setdefault(text, found) != found:
-            raise SystemExit(f"{text!r} was answered {found} in company and {answers[text]} alone")
+        before = asking.answers.setdefault(text, found)
+        if max(abs(one - other) for one, other in zip(found, before, strict=True)) > asking.apart:
+            raise SystemExit(f"{text!r} was answered {found} in company and {before} alone")
         count, place = count + 1, place + step
     writer.close()
     return count
 
 
-def measure_rate(server: Server, texts: Sequence[str], callers: int, seconds: float, answers: dict[str, Any]) -> float:
+def measure_rate(server: Server, asking: Asking, callers: int, seconds: float) -> float:
     """Give requests a second of so many closed-loop callers; every answer must be the one that was given before."""
 
     async def run() -> int:
         until = time.monotonic() + seconds
-        calls = (_call(server.port, texts, until, answers, caller, callers) for caller in range(callers))
+        calls = (_call(server.port, asking, until, caller, callers) for caller in range(callers))
         return sum(await asyncio.gather(*calls))
 
     started = time.monotonic()
@@ -182,10 +201,31 @@ def run_bare(folder: str, texts: Sequence[str], orders: Any, rates: Any) -> None
         rates.put(count / (time.monotonic() - began))
 
 
-def measure_load(server: Server, model: ServedModel, folder: Path, rounds: int, seconds: float) -> dict[str, Any]:
-    """Let one caller, 16 callers and the bare session take turns."""
+def make_mixed(model: ServedModel) -> list[str]:
+    """Make texts of 10 to 20 tokens in no order."""
     mixed = [text for tokens in range(10, 21) for text in make_texts(model, tokens, 8, seed=tokens)]
     random.Random(7).shuffle(mixed)
+    return mixed
+
+
+def measure_batching(server: Server, model: ServedModel, rounds: int, seconds: float) -> dict[str, Any]:
+    """Let 16 callers of 10 to 20 tokens ask in both profiles in turn."""
+    texts, answers, gains = make_mixed(model), dict[str, Any](), list[float]()
+    exact, batching = Asking(texts, answers), Asking(texts, answers, "batching", PROFILES_APART)
+    for _ in range(rounds):
+        rates = [measure_rate(server, asking, CALLERS, seconds) for asking in (exact, batching)]
+        gains.append(rates[1] / rates[0])
+        print(f"10-20 tokens, exact and batching: {rates}", file=sys.stderr, flush=True)
+    return {
+        "gain_over_exact_at_10_to_20_tokens": statistics.median(gains),
+        "resident_bytes": server.memory_bytes(),
+        "probabilities_apart_at_most": PROFILES_APART,
+    }
+
+
+def measure_load(server: Server, model: ServedModel, folder: Path, rounds: int, seconds: float) -> dict[str, Any]:
+    """Let one caller, 16 callers and the bare session take turns."""
+    mixed = make_mixed(model)
     texts = {"16": make_texts(model, 16, 64, seed=1), "10-20": mixed, "512": make_texts(model, 512, 16, seed=2)}
     context = multiprocessing.get_context("spawn")
     orders, rates = context.Queue(), context.Queue()
@@ -196,8 +236,9 @@ def measure_load(server: Server, model: ServedModel, folder: Path, rounds: int, 
     found: dict[str, list[dict[str, float]]] = {name: [] for name in texts}
     for _ in range(rounds):
         for name, chosen in texts.items():
-            one = {"alone": measure_rate(server, chosen, 1, seconds, answers)}
-            one["callers"] = measure_rate(server, chosen, CALLERS, seconds, answers)
+            asking = Asking(chosen, answers)
+            one = {"alone": measure_rate(server, asking, 1, seconds)}
+            one["callers"] = measure_rate(server, asking, CALLERS, seconds)
             if name == "512":
                 orders.put(seconds)
                 one["bare"] = rates.get()
@@ -242,6 +283,8 @@ def main() -> None:
             load = measure_load(server, model, arguments.bundle, arguments.rounds, arguments.seconds)
             after = server.memory_bytes()
             ready_s = server.ready_s
+        with serving(published.path, "--batching") as server:
+            batching = measure_batching(server, model, arguments.rounds, arguments.seconds)
     found = {
         "command": "python scripts/bench/serving.py BUNDLE",
         "machine": report.describe_machine(),
@@ -250,6 +293,7 @@ def main() -> None:
         "idle_cpu_share": idle,
         "overhead": overhead,
         "load": load,
+        "batching": batching,
     }
     print(json.dumps(found, indent=1))
 

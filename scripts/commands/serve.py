@@ -18,6 +18,11 @@ import click
 @click.option("--port", default=8080, show_default=True, type=click.IntRange(0, 65535), help="0 takes a free port.")
 @click.option("--uds", type=click.Path(path_type=Path), help="Listen on this Unix socket instead.")
 @click.option("--threads", type=click.IntRange(1), help="Threads of a forward; all cores of this process by default.")
+@click.option(
+    "--batching",
+    is_flag=True,
+    help="Let requests ask for the profile batching: waiting rows of several lengths share runs, padded.",
+)
 @click.option("--accept-unverified-engine", is_flag=True, help="Serve graphs that were proven on the CPU only.")
 @click.option(
     "--require-signed",
@@ -52,6 +57,7 @@ def command(
     port: int,
     uds: Path | None,
     threads: int | None,
+    batching: bool,
     accept_unverified_engine: bool,
     public_key: Path | None,
     api_key_file: Path | None,
@@ -73,6 +79,7 @@ def command(
         "any_engine" if accept_unverified_engine else "this_engine",
         engine.SessionOptions(threads=threads) if threads else None,
         public_key,
+        batching,
     )
 
     settings = Settings(api_key=_read_key(api_key_file) if api_key_file else None)

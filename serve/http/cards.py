@@ -119,7 +119,7 @@ def _card(entry: Entry, registry: Registry) -> ModelCard:
         heads=[_head_card(head)] if head else [],
         limits=ModelLimits(head.max_tokens, schema.MAX_ITEMS) if head else None,
         profile="exact",
-        profiles=["exact"],
+        profiles=list(entry.model.profiles) if entry.model else ["exact"],
         engine=f"{package} {version}",
         accelerator=device.kind,
         device=str(device),

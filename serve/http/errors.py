@@ -20,7 +20,7 @@ ITEM_ERRORS: dict[str, type[errors.RequestError]] = {
     "invalid_input": errors.InvalidRequest,
     "max_length_exceeded": errors.InvalidRequest,
     "scan_budget_exceeded": errors.InvalidRequest,
-    "deadline_exceeded": errors.NotReady,
+    "deadline_exceeded": errors.Overloaded,  # the server is ready, but not as soon as that
     "unavailable": errors.NotReady,
 }
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Literal, Self
 from urllib.parse import quote
 
+from vela.serve.batching import BatchedForward
 from vela.serve.forward import Forward
 from vela.serve.job import Job
 from vela.serve.model import ServedModel
@@ -82,9 +83,9 @@ class Exchange:
         self.model_name = model.name
         self._headers.update(_headers_of(model.name, model.bundle.manifest.model.model_sha256, model.device.provider))
 
-    def describe_forwards(self, forwards: Sequence[Forward], *, truncated: bool) -> None:
+    def describe_forwards(self, forwards: Sequence[Forward | BatchedForward], *, truncated: bool) -> None:
         """Say in the headers which graphs run and whether any input was cut."""
-        ids = {forward.session.graph.id for forward in forwards}
+        ids = {forward.graph_id for forward in forwards}
         self.graph_ids = sorted(ids) if len(ids) > 1 else list(ids)
         self._headers["x-vela-bucket"] = ",".join(self.graph_ids)
         self._headers["x-vela-truncated"] = str(int(truncated))

@@ -3,7 +3,7 @@
 import asyncio
 import base64
 from collections.abc import Sequence
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 
@@ -15,7 +15,6 @@ from vela.serve.http import schema
 from vela.serve.http.exchange import Exchange
 from vela.serve.http.service import Service
 from vela.serve.inputs import item_from_input
-from vela.serve.model import ServedModel
 from vela.serve.question import AnyAnswer
 from vela.serve.reading import Grounded, Item, Pair
 from vela.serve.runtime import installed_build
@@ -37,6 +36,7 @@ async def classify(service: Service, exchange: Exchange, body: schema.ClassifyRe
             window=_window(options.window),
             threshold=options.threshold,
             return_tokens=options.return_tokens,
+            profile=options.profile,
         ),
     )
     inputs = [body.input] if isinstance(body.input, str) else body.input
@@ -50,7 +50,7 @@ async def classify(service: Service, exchange: Exchange, body: schema.ClassifyRe
         labels=list(heads.labels_of(model.head.decoder)),
         results=results,
         usage=schema.Usage(_processed(results)),
-        meta=_meta(exchange, model) if options.return_meta else None,
+        meta=_meta(exchange, asked) if options.return_meta else None,
     )
 
 
@@ -60,7 +60,7 @@ async def embeddings(service: Service, exchange: Exchange, body: schema.Embeddin
     options = body.options
     asked = question.embed(
         model,
-        policy.Options(overflow=options.overflow, max_tokens=options.max_tokens),
+        policy.Options(overflow=options.overflow, max_tokens=options.max_tokens, profile=options.profile),
         question.Exit(body.layer, body.dimensions),
     )
     inputs = [body.input] if isinstance(body.input, str) else body.input
@@ -74,7 +74,7 @@ async def embeddings(service: Service, exchange: Exchange, body: schema.Embeddin
         ],
         model=model.name,
         usage=schema.EmbeddingsUsage(tokens, tokens),
-        meta=_meta(exchange, model) if options.return_meta else None,
+        meta=_meta(exchange, asked) if options.return_meta else None,
     )
 
 
@@ -83,7 +83,9 @@ async def rank(service: Service, exchange: Exchange, body: schema.RerankRequest)
     model = service.registry.find(body.model)
     options = body.options
     asked = question.rank(
-        model, policy.Options(max_tokens=options.max_tokens), question.Exit(body.layer, body.dimensions)
+        model,
+        policy.Options(max_tokens=options.max_tokens, profile=options.profile),
+        question.Exit(body.layer, body.dimensions),
     )
     pairs = [Pair(body.query, document) for document in body.documents]
     found = _all_answered(await service.answer(asked, pairs, exchange, options.deadline_ms), "documents")
@@ -102,7 +104,7 @@ async def rank(service: Service, exchange: Exchange, body: schema.RerankRequest)
             for place in order
         ],
         usage=schema.EmbeddingsUsage(tokens, tokens),
-        meta=_meta(exchange, model) if options.return_meta else None,
+        meta=_meta(exchange, asked) if options.return_meta else None,
     )
 
 
@@ -172,6 +174,6 @@ def _encode_vector(item: answers.EmbeddingAnswer, encoding: str) -> list[float] 
     return base64.b64encode(item.embedding.astype(np.dtype("<f4")).tobytes()).decode("ascii")
 
 
-def _meta(exchange: Exchange, model: ServedModel) -> schema.Meta:
-    engine = " ".join(installed_build())
-    return schema.Meta("exact", engine, str(model.device), exchange.graph_ids, exchange.timing_ms())
+def _meta(exchange: Exchange, asked: question.Question[Any]) -> schema.Meta:
+    engine, device = " ".join(installed_build()), str(asked.model.device)
+    return schema.Meta(asked.rules.profile, engine, device, exchange.graph_ids, exchange.timing_ms())

@@ -6,6 +6,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 
 from vela.graphs import errors
 from vela.serve import answers
+from vela.serve.batching import BatchedForward
 from vela.serve.forward import Forward
 from vela.serve.http.exchange import Exchange
 from vela.serve.model import ServedModel
@@ -55,7 +56,7 @@ class Metrics:
         self,
         model: ServedModel,
         exchange: Exchange,
-        forwards: Sequence[Forward],
+        forwards: Sequence[Forward | BatchedForward],
         readings: Sequence[Reading | errors.ItemError],
         results: Sequence[answers.Answer | answers.FailedAnswer],
     ) -> None:
@@ -63,7 +64,7 @@ class Metrics:
         name, timing_ms = model.name, exchange.timing_ms()
         self.queue.labels(name).observe(timing_ms["queue"] / 1000)
         self.infer.labels(name, model.device.provider).observe(timing_ms["forward"] / 1000)
-        self.pad_tokens.labels(name).inc(sum(forward.tokens - len(forward.framed.ids) for forward in forwards))
+        self.pad_tokens.labels(name).inc(sum(forward.pads for forward in forwards))
         for reading in readings:
             if isinstance(reading, Reading):
                 self.input_tokens.labels(name).observe(reading.report.tokens)

@@ -12,6 +12,7 @@ from vela.graphs import heads
 from vela.serve import answers
 from vela.serve.inputs import InputItem
 from vela.serve.offsets import OffsetUnit
+from vela.serve.policy import Profile
 
 MAX_ITEMS = 2_048
 MAX_DOCUMENTS = 1_024
@@ -20,7 +21,6 @@ MAX_BUNDLE_TASKS = 64
 Positive = Annotated[int, msgspec.Meta(ge=1)]
 Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
 Milliseconds = Annotated[float, msgspec.Meta(gt=0, le=86_400_000)]
-Profile = Literal["exact"]
 ClassifierKind = Literal["sequence", "scores", "token"]
 
 

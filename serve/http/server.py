@@ -15,6 +15,7 @@ import uvicorn
 
 from vela.graphs import errors
 from vela.serve.http.app import build_app
+from vela.serve.http.protocol import BoundedProtocol
 from vela.serve.http.service import Settings
 from vela.serve.registry import Plan, Registry
 
@@ -143,7 +144,7 @@ def check(plan: Plan, announce: Callable[[str], None]) -> int:
 def _config(registry: Registry, settings: Settings) -> uvicorn.Config:
     return uvicorn.Config(
         build_app(registry, settings),
-        http="httptools",
+        http=BoundedProtocol,
         loop="uvloop",
         ws="none",
         lifespan="on",

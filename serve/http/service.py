@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from vela.graphs import errors
 from vela.serve import answers
+from vela.serve.batching import BatchedForward
 from vela.serve.forward import Forward
 from vela.serve.http.exchange import Exchange
 from vela.serve.http.metrics import Metrics
@@ -86,14 +87,15 @@ class Service:
         """
         model = question.model
         exchange.describe_model(model)
-        length = sum(map(_length, items))
-        readings = await self._offload(length, functools.partial(model.read, items, question.rules))
+        readings = await self._read(question, items, exchange.left_s(deadline_ms))
         exchange.mark("tokenize")
         planned = [_plan(question, reading) for reading in readings]
         forwards = list(itertools.chain.from_iterable(planned))
         exchange.describe_forwards(forwards, truncated=any(map(_was_cut, readings)))
         jobs = await self._run(forwards, exchange, deadline_ms) if forwards else []
         exchange.mark_jobs(jobs)
+        if question.rules.profile != "exact":  # who went together, and so where, was not known before
+            exchange.describe_forwards(forwards, truncated=any(map(_was_cut, readings)))
         queue = iter(jobs)
         ended = [list(itertools.islice(queue, len(rows))) for rows in planned]
         tokens = sum(forward.tokens for forward in forwards)
@@ -103,7 +105,19 @@ class Service:
         asyncio.get_running_loop().call_soon(self.metrics.count, model, exchange, forwards, readings, results)
         return results
 
-    async def _run(self, forwards: Sequence[Forward], exchange: Exchange, deadline_ms: float | None) -> list[Job]:
+    async def _read(self, question: Question[AnyAnswer], items: Sequence[Item], left_s: float | None) -> Readings:
+        """Read the inputs; where that takes longer than there is time, each of them is late."""
+        length, work = sum(map(_length, items)), functools.partial(question.model.read, items, question.rules)
+        if left_s is None or length <= OFFLOAD_ABOVE:
+            return await self._offload(length, work)
+        try:
+            return await asyncio.wait_for(self._offload(length, work), left_s)
+        except TimeoutError:
+            return [_deadline_passed()] * len(items)
+
+    async def _run(
+        self, forwards: Sequence[Forward | BatchedForward], exchange: Exchange, deadline_ms: float | None
+    ) -> list[Job]:
         """Hand in forwards and wait until each has ended, or give them up: when time is up, or when the client goes."""
         waiting = _Waiting(len(forwards), exchange.left_s(deadline_ms), exchange.watch_client)
         jobs: list[Job] = []
@@ -126,8 +140,10 @@ class Service:
         return await asyncio.get_running_loop().run_in_executor(self._pool, work)
 
 
-def _plan(question: Question[AnyAnswer], reading: Reading | errors.ItemError) -> list[Forward]:
-    return [] if isinstance(reading, errors.ItemError) else question.model.forwards(reading, question.output)
+def _plan(question: Question[AnyAnswer], reading: Reading | errors.ItemError) -> Sequence[Forward | BatchedForward]:
+    if isinstance(reading, errors.ItemError):
+        return []
+    return question.model.works(reading, question.output, question.rules.profile)
 
 
 def _length(item: Item) -> int:

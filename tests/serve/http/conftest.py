@@ -25,3 +25,12 @@ def loaded(bag_store: Path) -> Iterator[registry.Registry]:
 def client(loaded: registry.Registry) -> Iterator[TestClient]:
     with TestClient(build_app(loaded, Settings(max_request_bytes=LIMIT_BYTES))) as made:
         yield made
+
+
+@pytest.fixture
+def own(bag_store: Path) -> Iterator[registry.Registry]:
+    """A registry that a test may harm."""
+    made = registry.Registry(registry.Plan(registry.sources_from_store(bag_store, ["mood"])))
+    assert made.load() == []
+    yield made
+    made.close()

@@ -265,3 +265,25 @@ def test_a_value_that_is_not_finite_is_an_item_error_and_is_counted(
     assert "null" not in response.text
     assert response.json()["results"][1]["error"]["code"] == "invalid_model_output"
     assert 'vela_nonfinite_total{model="infinite"} 1.0' in metrics
+
+
+def test_a_profile_that_the_server_does_not_offer_is_refused_and_one_that_it_does_holds(
+    client: TestClient, bags: dict[str, Path], source_of: Callable[..., registry.Source]
+) -> None:
+    body = {"input": ["x", "a longer text"], "options": {"profile": "batching", "return_meta": True}}
+    loaded = registry.Registry(registry.Plan((source_of("mood", bags["mood"]),), batching=True))
+    assert loaded.load() == []
+
+    refused = classify(client, {"model": "mood", **body})
+    with TestClient(build_app(loaded)) as batching:
+        card = batching.get("/v1/models").json()["data"][0]
+        found = classify(batching, body).json()
+        exact = classify(batching, {"input": body["input"]}).json()
+    loaded.close()
+
+    assert (refused.status_code, refused.json()["error"]["code"]) == (400, "invalid_request")
+    assert "options.profile" in refused.json()["error"]["message"]
+    assert (card["profile"], card["profiles"]) == ("exact", ["exact", "batching"])
+    assert (found["meta"]["profile"], found["meta"]["graphs"]) == ("batching", ["model"])
+    for one, other in zip(found["results"], exact["results"], strict=True):
+        assert one["probabilities"] == pytest.approx(other["probabilities"], abs=1e-6)

@@ -3,7 +3,7 @@
 import asyncio
 import json
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,15 +16,6 @@ from vela.serve import forward, registry
 from vela.serve.http.app import build_app
 
 PATIENCE_S = 10.0
-
-
-@pytest.fixture
-def own(bag_store: Path) -> Iterator[registry.Registry]:
-    """A registry that a test may harm."""
-    made = registry.Registry(registry.Plan(registry.sources_from_store(bag_store, ["mood"])))
-    made.load()
-    yield made
-    made.close()
 
 
 def test_cards_say_what_each_model_takes_and_gives(client: TestClient) -> None:
