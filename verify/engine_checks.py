@@ -135,8 +135,9 @@ def check_poison(judged: Judged, chosen: Chosen, bound: float) -> list[record.Ch
 
 def _repeats(judged: Judged, run: runs.Run, bound: float) -> bool:
     """Say whether a run gives the same whenever it is made, so that what changed it is what it was fed."""
+    often = repeats.how_often(run, judged.session.graph, can_race=judged.can_race)
     try:
-        again = (judged.answer(run) for _ in range(repeats.SHORT_REPEATS))
+        again = (judged.answer(run) for _ in often.numbered())
         return all(_largest(answer, judged.answers[run]) <= bound for answer in again)
     except errors.VelaError:
         return True  # that it fails is another check's to say

@@ -33,7 +33,7 @@ EXPLAINING: tuple[causes.Cause, ...] = (
     *("thetas exchanged", "local theta", "global theta", "RoPE scaling", "norm epsilon"),
     *("config altered", "tokenizer", "interface", "invalid graph"),
     *("other computation", "operators", "engine fell back", "compile cache stale", "engine refuses"),
-    *("padding mask", "fusion", "not repeatable", "manifest altered", "file altered"),
+    *("not repeatable", "padding mask", "fusion", "manifest altered", "file altered"),
 )
 # Which of several checks that saw one cause says more of it.
 TELLING = (IDENTITY, "graph.rotary", "graph.norms", "sources.identity", "manifest.facts")

@@ -14,6 +14,7 @@ from vela.verify import runs
 
 SHORT_TOKENS = 64  # of all rows of a run that counts as short
 SHORT_REPEATS = 16  # of a short run, at least
+FEWEST_LONG = 2  # of a long run whose answer is in doubt
 RACING_SECONDS = 1.5  # for all short runs of a graph together
 
 
@@ -49,6 +50,12 @@ def list_repeats(
     short = [run for run in planned if run.width(graph) * len(run.rows) <= SHORT_TOKENS]
     often = Repeats(SHORT_REPEATS, RACING_SECONDS / len(short) if can_race and short else 0.0)
     return [(run, often if run in short else Repeats(1, 0.0)) for run in planned]
+
+
+def how_often(run: runs.Run, graph: manifest.Graph, *, can_race: bool) -> Repeats:
+    """Say how often a run is made again that answered otherwise, to tell a race from another cause."""
+    ((_, often),) = list_repeats([run], graph, can_race=can_race)
+    return often if often.fewest > 1 else Repeats(FEWEST_LONG, RACING_SECONDS if can_race else 0.0)
 
 
 def can_race(threads: int, device: str) -> bool:

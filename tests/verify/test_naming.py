@@ -51,6 +51,12 @@ def test_of_two_checks_that_saw_one_cause_the_more_telling_is_said() -> None:
     assert naming.say(found) == "weights.identity: weights.identity says so"
 
 
+def test_what_does_not_repeat_explains_what_padding_seems_to_change() -> None:
+    found = [check("laws.poison", cause="padding mask"), check("engine.repeatable", cause="not repeatable")]
+
+    assert naming.name(found) == "not repeatable"
+
+
 def test_a_failure_is_said_before_what_did_not_run() -> None:
     assert naming.say([check("engine.placement", "not_run"), PARITY]).startswith("parity.strict")
 

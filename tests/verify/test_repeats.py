@@ -214,3 +214,12 @@ def test_the_time_of_a_graph_is_shared_by_its_short_runs_and_long_ones_are_made_
     assert found == [(RUN, half), (other, half), (long, repeats.Repeats(1, 0.0))]
     assert half.expected_s(1e-6) == repeats.RACING_SECONDS / 2
     assert half.expected_s(1.0) == repeats.SHORT_REPEATS
+
+
+def test_a_run_in_doubt_is_made_again_for_as_long_whatever_its_length() -> None:
+    long = runs.Run(cases.Case("p9", tuple(range(65)), "c", 0, ()))
+    graph = Session(1.0).graph
+
+    assert repeats.how_often(RUN, graph, can_race=True).seconds == repeats.RACING_SECONDS
+    assert repeats.how_often(long, graph, can_race=True) == repeats.Repeats(2, repeats.RACING_SECONDS)
+    assert repeats.how_often(long, graph, can_race=False) == repeats.Repeats(2, 0.0)
