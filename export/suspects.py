@@ -44,14 +44,15 @@ ORDERS: dict[str, dict[str, tuple[int, ...]]] = {
 
 
 def make_suspects(
-    source: checkpoint.Checkpoint, asked: references.PyTorchReference, layers: Sequence[int]
+    source: checkpoint.Checkpoint, asked: references.PyTorchReference, layers: Sequence[int], exit_layer: int
 ) -> tuple[making.PyTorchMutant, ...]:
     """Make the mutants of a place.
 
     Args:
         source: The checkpoint.
         asked: Its FP32 reference, which mutants change while they answer.
-        layers: Those that are at fault, from 1 on, in order; none where it is what follows them.
+        layers: Those that are at fault, from 1 on, in order; none where it is what lies around them.
+        exit_layer: The last one that the graph runs.
     """
     model, reading = asked.model, source.architecture
     every = mistakes.layers_of(model)
@@ -69,7 +70,7 @@ def make_suspects(
     if len(layers) == EXCHANGED:
         first, second = (every[number - 1] for number in layers)
         made += _exchanges(first, second, layers)
-    if not layers or layers[0] == 1 or layers[-1] == len(every):
+    if not layers or layers[0] == 1 or layers[-1] == exit_layer:
         made += [*_around(model, every), *_poolings(source, asked)]
     return tuple(making.PyTorchMutant(facts, asked, change) for facts, change in made)
 

@@ -98,7 +98,8 @@ class Diagnosis(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         cause: The kind of fault; None where no hypothesis reproduces the graph.
         statement: One sentence for people, with the margin to the runner-up.
         hypotheses: All of them, nearest first.
-        runs: Runs that they were compared on.
+        runs: Runs on which the cause was found; mutants are compared on up to 24 of all lengths, those that were made
+            for one place on up to 6 short ones that differ.
         layers: From the first to the last; empty where the graph's states could not be had.
         ways: Other ways of running the graph in which it is wrong too, such as `without rewrites`.
     """

@@ -56,17 +56,19 @@ class BatchedForward:
         padding: Where it runs with company.
         graph_id: The graph that ran it, or would if it ran now.
         pads: Tokens of padding that it was given.
+        width: Most tokens of a row that may go with it.
     """
 
     alone: Forward
     padding: Padding
     graph_id: str
     pads: int
+    width: int
 
     @classmethod
     def of(cls, alone: Forward, padding: Padding) -> Self:
         """Let a row have company."""
-        return cls(alone, padding, alone.graph_id, alone.pads)
+        return cls(alone, padding, alone.graph_id, alone.pads, padding.width(len(alone.framed.ids)))
 
     @property
     def tokens(self) -> int:
@@ -79,18 +81,14 @@ class BatchedForward:
         return self.alone.seconds
 
     @property
-    def _width(self) -> int:
-        return self.padding.width(len(self.alone.framed.ids))
-
-    @property
     def key(self) -> Hashable:
         """Rows for one output whose lengths lie in one step may share a run."""
-        return id(self.padding), self.alone.output, self._width
+        return id(self.padding), self.alone.output, self.width
 
     @property
     def most_rows(self) -> int:
         """How many may."""
-        return self.padding.most_rows(self._width)
+        return self.padding.most_rows(self.width)
 
     def run_with(self, mates: Sequence[Self], run_options: Any = None) -> list[NDArray[np.float32] | errors.ItemError]:
         """Run the row, and others of its key, at once; see `Forward.run_with`."""

@@ -36,7 +36,7 @@ Item = str | Pair | Grounded
 # A text of more characters than this for each token that may be read is first read up to there: texts have four or
 # less for a token. Source: measured, 15 MB in one text took 17 s and 1.5 GB to refuse when read to the end.
 SURE_CHARACTERS = 8
-JOINED_TOKENS = 16  # at the end of a part, which the whole text may have fewer of
+JOINED_TOKENS = 16  # of the word that is cut, which may be one token where it is whole
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +90,10 @@ def _refuse_by_a_part(item: Item, tokenizer: Tokenizer, rules: policy.Policy) ->
     size = SURE_CHARACTERS * rules.max_tokens
     for text in _texts(item) if rules.overflow != "truncate" else ():
         if len(text) > size:
-            least = len(tokenizer.encode([text[:size]], with_offsets=False)[0].ids) - JOINED_TOKENS
+            part = text[:size]
+            if tokenizer.takes_words_whole:  # a word of any length may be one token; what is sure ends before it
+                part = part[: part.rfind(" ") + 1]
+            least = len(tokenizer.encode([part], with_offsets=False)[0].ids) - JOINED_TOKENS
             if least > rules.max_tokens:
                 code = "max_length_exceeded" if rules.window is None else "scan_budget_exceeded"
                 return _too_long(code, f"at least {least}", rules.max_tokens)

@@ -116,6 +116,11 @@ class Tokenizer:
         return len(self.facts.prefix) + len(self.facts.suffix)
 
     @property
+    def takes_words_whole(self) -> bool:
+        """Whether a word is one unknown token where it is too long, as in WordPiece."""
+        return isinstance(self._inner.model, tokenizers.models.WordPiece | tokenizers.models.WordLevel)
+
+    @property
     def pair_special_count(self) -> int:
         """Special tokens around and between two texts."""
         return self.special_count + len(self.facts.separator)

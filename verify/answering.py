@@ -134,10 +134,11 @@ def answer_runs(
     chosen = engine_checks.Chosen.from_plan(asked.graph, planned)
     differences, problem = list[compare.Difference](), ""
     named: causes.Cause | None = None
-    padded_as: list[str] = []  # of what could not be compared
+    padded_as: list[str] = []  # runs that could not be compared; `none` for a reason of another kind than numbers
     kept: dict[runs.Run, engine_checks.Answer] = {}
     watched: dict[runs.Run, engine_checks.Answer] = {}
     for run in planned:
+        actual: engine_checks.Answer = {}
         try:
             with gauge.forward():
                 actual = engine_checks.answer(session, run, asked.pad_id)
@@ -149,13 +150,14 @@ def answer_runs(
             wanted = expected.answers[run.case.id]
             differences.append(compare.compare_answers(asked.head, run.case, actual, wanted, padding))
         except (errors.VerificationError, errors.EngineError) as cause:
-            padded_as.append(run.padding_class(asked.graph))
+            is_no_number = not all(np.isfinite(values).all() for values in actual.values())
+            padded_as.append(run.padding_class(asked.graph) if is_no_number else "none")
             if not problem:
                 problem = str(cause)
                 named = "engine refuses" if isinstance(cause, errors.EngineError) else cause.cause
         gauge.did(asked.graph.id, seconds(run))
-    is_unpadded_right = any(difference.padding_class == "none" for difference in differences)
-    if problem and is_unpadded_right and "none" not in padded_as:
+    is_unpadded_finite = any(difference.padding_class == "none" for difference in differences)
+    if problem and is_unpadded_finite and "none" not in padded_as:
         named = "padding mask"  # no number comes of pads alone
     detail = f"{len(differences)} answers, all numbers finite"
     finite = engine_checks.check("outputs.finite", problem, started, detail, named)

@@ -137,12 +137,18 @@ def suspect(
 
 
 def join(found: mutation.Diagnosis, closer: mutation.Diagnosis | None) -> mutation.Diagnosis:
-    """Join what mutants told with what those told that were made for one place; the first left the cause unknown."""
+    """Join what mutants told with what those told that were made for one place; the first left the cause unknown.
+
+    A suspect names the cause only where no mutant of another one comes as near: two explanations are none.
+    """
     if closer is None:
         return found
+    nearest = closer.hypotheses[0].distance
+    others = (one for one in found.hypotheses if one.cause not in (None, closer.cause))
+    is_alone = all(one.distance >= MARGIN * nearest for one in others)
     mistakes = (one for one in closer.hypotheses if one.cause is not None)  # the checkpoint itself is among the first
     hypotheses = tuple(sorted((*found.hypotheses, *mistakes), key=lambda one: one.distance))
-    if closer.cause is None:
+    if closer.cause is None or not is_alone:
         return msgspec.structs.replace(found, hypotheses=hypotheses)
     return msgspec.structs.replace(closer, hypotheses=hypotheses, ways=found.ways)
 

@@ -145,13 +145,15 @@ def _repeats(judged: Judged, run: runs.Run, bound: float) -> bool:
 
 def check_repeats(judged: Judged, planned: Sequence[runs.Run], bound: float) -> record.Check:
     """Make some runs again: long ones once, short ones often, and for some time where threads can race."""
+    listed = repeats.list_repeats(planned, judged.session.graph, can_race=judged.can_race)
 
     def repeat() -> Iterator[tuple[str, float]]:
-        for run, often in repeats.list_repeats(planned, judged.session.graph, can_race=judged.can_race):
+        for run, often in listed:
             for _ in often.numbered():
                 yield f"two runs of {run.case.id} on one session", _largest(judged.answer(run), judged.answers[run])
 
-    what = f"{len(planned)} runs made again, short ones {repeats.SHORT_REPEATS} times or more"
+    short = sum(often.fewest > 1 for _, often in listed)
+    what = f"{len(planned)} runs made again" + f", {short} of them {repeats.SHORT_REPEATS} times or more" * bool(short)
     return _check_all("engine.repeatable", repeat, bound, what, "not repeatable")
 
 

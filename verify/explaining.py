@@ -74,7 +74,7 @@ def locate(
     if found.cause is None:
         stand = outcome.ground
         symptoms = diagnosis.Symptoms(asked.graph, outcome.answered.watched)
-        suspects = references.suspects(taps.guilty(layers))
+        suspects = references.suspects(taps.guilty(layers), asked.graph.exit_layer)
         closer = diagnosis.suspect(suspects, symptoms, stand.answers, stand.noise, tell)
         found = diagnosis.join(found, closer)
     statement = f"{found.statement}{taps.say(layers, asked.graph.exit_layer)}"

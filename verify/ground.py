@@ -30,14 +30,15 @@ class References:
         wide: The same in FP64, from which the FP32 noise is measured.
         mutants: The checkpoint with one mistake each; a reference that is no model has none.
         states: Gives the FP32 reference's hidden states; None where it has none.
-        suspects: Gives the mutants with a mistake in just some layers, or behind them all where none are given.
+        suspects: Gives the mutants with a mistake in just some layers, or around them all where none are given, of a
+            graph that runs so many.
     """
 
     exact: reference.Reference
     wide: reference.Reference
     mutants: tuple[mutating.Mutant, ...] = ()
     states: reference.States | None = None
-    suspects: Callable[[Sequence[int]], Sequence[mutating.Mutant]] = lambda layers: ()
+    suspects: Callable[[Sequence[int], int], Sequence[mutating.Mutant]] = lambda layers, exit_layer: ()
 
 
 @dataclass(frozen=True, slots=True)

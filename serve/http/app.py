@@ -24,6 +24,8 @@ from vela.serve.registry import Registry
 logger = logging.getLogger(__name__)
 
 Endpoint = Callable[[Request], Awaitable[Response]]
+# From a request to the status, the headers and the body of its answer.
+Answering = Callable[[Request], Awaitable[tuple[int, dict[str, str], bytes]]]
 
 # nginx's number for a client that closed the connection; nobody receives it, but logs and metrics count it.
 CLIENT_CLOSED = 499
@@ -38,47 +40,66 @@ def build_app(registry: Registry, settings: Settings | None = None) -> ASGIApp:
         yield
         service.close()
 
-    table = [Route(post.path, _post_endpoint(service, post), methods=["POST"]) for post in routes.POSTS]
+    answering = {post.path: _answering(service, post) for post in routes.POSTS}
+    table = [Route(path, _as_endpoint(answer), methods=["POST"]) for path, answer in answering.items()]
     for get in routes.GETS:
         table += [Route(path, _get_endpoint(service, get), methods=["GET"]) for path in get.paths]
     document = msgspec.json.encode(openapi.describe_api(has_key=service.settings.api_key is not None))
     table += [_fixed("/openapi.json", document, health.JSON), _fixed("/docs", _read_docs(), "text/html")]
     rest = Starlette(routes=table, lifespan=lifespan, exception_handlers={HTTPException: _no_such_route})
-    return _straight({post.path: _post_endpoint(service, post) for post in routes.POSTS}, rest)
+    return _straight(answering, rest)
 
 
-def _straight(endpoints: Mapping[str, Endpoint], rest: ASGIApp) -> ASGIApp:
+def _straight(answering: Mapping[str, Answering], rest: ASGIApp) -> ASGIApp:
     """Answer the routes that carry requests straight from a table, and let Starlette route the others.
 
-    Its router and the layers around it take a tenth of a millisecond of each request, and do nothing for these.
+    Its router, its response and the layers around them take two tenths of a millisecond of each request, met with cold
+    caches after every forward, and do nothing for these.
     """
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
-        endpoint = endpoints.get(scope["path"]) if scope["type"] == "http" and scope["method"] == "POST" else None
-        if endpoint is None:
+        answer = answering.get(scope["path"]) if scope["type"] == "http" and scope["method"] == "POST" else None
+        if answer is None:
             await rest(scope, receive, send)
             return
-        response = await endpoint(Request(scope, receive, send))
-        await response(scope, receive, send)
+        status, headers, content = await answer(Request(scope, receive, send))
+        lines = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers.items()]
+        await send({"type": "http.response.start", "status": status, "headers": lines})
+        await send({"type": "http.response.body", "body": content})
 
     return app
 
 
-def _post_endpoint(service: Service, post: routes.Post) -> Endpoint:
-    decoder = msgspec.json.Decoder(post.request)
+def _as_endpoint(answer: Answering) -> Endpoint:
+    """Let Starlette route it too: what it answers to other methods is its own."""
 
     async def endpoint(request: Request) -> Response:
+        status, headers, content = await answer(request)
+        return Response(content, status, headers)
+
+    return endpoint
+
+
+def _answering(service: Service, post: routes.Post) -> Answering:
+    decoder = msgspec.json.Decoder(post.request)
+
+    async def answer(request: Request) -> tuple[int, dict[str, str], bytes]:
         watch = lambda: asyncio.create_task(body.wait_until_gone(request))  # noqa: E731
         exchange = Exchange(watch, access.request_id_of(request))
         status, content = await _answer(service, post, decoder, request, exchange)
         exchange.mark("serialize")
-        service.metrics.requests.labels(post.path, exchange.model_name, status).inc()
-        service.metrics.duration.labels(post.path).observe(exchange.elapsed_s())
         headers = exchange.headers()
-        access.log(request, status, exchange)
-        return Response(content, status, headers, health.JSON)
+        # counted and logged when the answer is on its way
+        asyncio.get_running_loop().call_soon(_note, service, post.path, request, status, exchange)
+        return status, headers | {"content-type": health.JSON, "content-length": str(len(content))}, content
 
-    return endpoint
+    return answer
+
+
+def _note(service: Service, path: str, request: Request, status: int, exchange: Exchange) -> None:
+    service.metrics.requests.labels(path, exchange.model_name, status).inc()
+    service.metrics.duration.labels(path).observe(exchange.elapsed_s())
+    access.log(request, status, exchange)
 
 
 async def _answer(

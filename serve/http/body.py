@@ -20,12 +20,16 @@ async def read_body(request: Request, limit_bytes: int) -> bytes:
     length = request.headers.get("content-length", "")
     if length.isdecimal() and int(length) > limit_bytes:
         raise _too_large(f"{length} bytes", limit_bytes)
-    content = bytearray()
-    async for chunk in request.stream():
-        content += chunk
-        if len(content) > limit_bytes:
+    chunks, size, is_more = list[bytes](), 0, True
+    while is_more:
+        message = await request.receive()
+        if message["type"] == "http.disconnect":
+            raise ClientDisconnect
+        chunks.append(message.get("body", b""))
+        size, is_more = size + len(chunks[-1]), message.get("more_body", False)
+        if size > limit_bytes:
             raise _too_large(f"more than {limit_bytes} bytes", limit_bytes)
-    return bytes(content)
+    return chunks[0] if len(chunks) == 1 else b"".join(chunks)
 
 
 def decode_body(content: bytes, decoder: msgspec.json.Decoder[Body]) -> Body:

@@ -17,7 +17,7 @@ class Sample:
         self.references = verification.make_references(checkpoint.Checkpoint.read(folder))
 
     def suspects(self, layers):
-        return {mutant.facts.statement: mutant for mutant in self.references.suspects(layers)}
+        return {mutant.facts.statement: mutant for mutant in self.references.suspects(layers, 6)}
 
     def effect(self, mutant) -> float:
         (wanted,), (found,) = self.references.exact.answer([ROW]), mutant.answer([ROW])

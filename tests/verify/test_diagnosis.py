@@ -157,3 +157,15 @@ def test_what_a_suspect_names_is_told_with_all_hypotheses() -> None:
     assert {one.statement for one in joined.hypotheses} >= {"tanh GELU in layer 3", "a half-window of 15"}
     assert [one.distance for one in joined.hypotheses] == sorted(one.distance for one in joined.hypotheses)
     assert diagnosis.join(first, None) is first
+
+
+def test_a_suspect_beside_which_a_mutant_of_another_cause_comes_as_near_names_nothing() -> None:
+    twin = Shifted(mutants.Facts("a twin", "local theta"), 0.3, beyond=20)
+    shift = lambda tokens: 0.3 * (tokens > 20) * np.array([1.0, -1.0])  # noqa: E731
+    first = diagnose(shift, (LEFT, twin, LABELS))
+    exact = Shifted(mutants.Facts("tanh GELU in layer 3", "activation"), 0.3, beyond=20)
+
+    joined = diagnosis.join(first, suspected(shift, (exact,)))
+
+    assert first.cause is None
+    assert joined.cause is None

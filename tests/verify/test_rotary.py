@@ -85,16 +85,40 @@ def test_a_sine_that_turns_back_is_another_computation(parse) -> None:
     assert "Cos of" not in found.found
 
 
-def test_positions_that_do_not_follow_each_other_are_said(parse) -> None:
-    assert "positions from nan on" in refused(parse("moved = Mul (positions, positions)")).found
+def test_what_is_no_arithmetic_of_positions_is_followed_by_its_table(parse) -> None:
+    random = "positions = Cast <to = 1> (input_ids) none = RandomNormal <shape = [1]> () moved = Add (positions, none)"
+    graph = parse(random, positions="")
+
+    assert computed(graph) is None
+    assert rotary.check_rotary(graph, Reading(), 2)
 
 
-def test_what_is_no_arithmetic_of_positions_is_not_run(parse) -> None:
-    other = "positions = Cast <to = 1> (input_ids) none = RandomNormal <shape = [1]> () moved = Add (positions, none)"
-    graph = parse(other, positions="")
+def test_angles_of_fewer_bits_are_followed_by_their_table(parse) -> None:
+    narrow = "half = Cast <to = 10> (positions) moved = Cast <to = 1> (half)"
 
-    waves = [node.inputs[0] for node in graph.model.graph if node.op_type == "Cos"]
-    assert angles.compute_angles(graph.model, waves) == {}
+    assert computed(parse(narrow)) is None
+
+
+def test_a_length_that_nobody_needs_is_not_counted_to(parse) -> None:
+    endless = "most = Constant <value_int = 1000000000000> () counted = Range (zero, most, one) "
+    graph = parse(positions=endless + "positions = Cast <to = 1> (counted)")
+
+    assert computed(graph) is None
+
+
+def test_a_cosine_of_nothing_is_no_crash(tmp_path) -> None:
+    text = """<ir_version: 9, opset_import: ["" : 17]> g (int64[1,T] input_ids) => (float[1] first)
+    { cosine = Cos () first = Neg (cosine) }"""
+    path = tmp_path / "graph.onnx"
+    onnx.save(onnx.parser.parse_model(text), path)
+
+    assert "of 0 tables" in refused(graph_file.GraphFile.read(path)).found
+
+
+def computed(graph: graph_file.GraphFile):
+    """What is computed of the angles under the cosine."""
+    value = next(node.inputs[0] for node in graph.model.graph if node.op_type == "Cos")
+    return angles.compute_angles(graph.model, value)
 
 
 @pytest.mark.parametrize(
@@ -104,6 +128,7 @@ def test_what_is_no_arithmetic_of_positions_is_not_run(parse) -> None:
         ([[0, 0, 0, 0], [1, 0.5, 1, 0.5]], ([1, 0.5], 0.0)),
         ([[0, 0, 0, 0], [1, 0.5, 1, 0.25]], None),
         ([[0, 0]], None),
+        ([[0, 0], [1, 0.5], [4, 2]], None),
         ([[0, 0, 0], [1, 1, 1]], None),
         (None, None),
     ],

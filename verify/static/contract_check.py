@@ -109,8 +109,12 @@ def check_types(graph: graph_file.GraphFile, entry: manifest.Graph) -> str:
 
 def _cast_to(node: ir.Node) -> ir.DataType:
     """Give the type that a node casts to; that of no type for other nodes."""
-    is_cast = node.op_type == "Cast" and not node.domain and "to" in node.attributes
-    return ir.DataType(node.attributes["to"].as_int()) if is_cast else ir.DataType.UNDEFINED
+    if node.op_type != "Cast" or node.domain:
+        return ir.DataType.UNDEFINED
+    try:
+        return ir.DataType(node.attributes["to"].as_int())
+    except (KeyError, TypeError, ValueError):
+        return ir.DataType.UNDEFINED  # of no type that ONNX knows: its checker says so
 
 
 def _compare(

@@ -36,7 +36,7 @@ class Turn:
         frequencies: (D / 2,) float32, radians per position.
         scaling: Factor on it.
         dtype: Element type that the frequencies were stored in.
-        start: Position of the first token; nan where positions do not follow each other.
+        start: Position of the first token.
     """
 
     function: str
@@ -99,7 +99,6 @@ def find_turns(graph: graph_file.GraphFile, width: int) -> list[Turn]:
         GraphError: one has no table of frequencies, several, or factors that differ from use to use.
     """
     waves = [node for node in graph.model.graph.all_nodes() if node.op_type in ("Cos", "Sin") and not node.domain]
-    computed = angles.compute_angles(graph.model, [value for node in waves if (value := node.inputs[0]) is not None])
     found = []
     for node in waves:
         tables, factors = _tables_before(node), _factors_after(node.outputs[0])
@@ -107,8 +106,8 @@ def find_turns(graph: graph_file.GraphFile, width: int) -> list[Turn]:
             raise graph_file.invalid_graph(
                 graph.path, f"{node.outputs[0].name} of {len(tables)} tables, scaled by {sorted(factors)}"
             )
-        table, source = tables[0], node.inputs[0]
-        motion = motion_of(computed.get(source.name or "") if source is not None else None, width)
+        table, source = tables[0], node.inputs[0] if node.inputs else None
+        motion = motion_of(None if source is None else angles.compute_angles(graph.model, source), width)
         if motion is None:
             of_table = frequencies_of_angles(table, width)
             motion = table.astype(np.float32).ravel() if of_table is None else of_table, 0.0
@@ -124,8 +123,8 @@ def motion_of(rows: NDArray[np.float64] | None, width: int) -> tuple[NDArray[np.
         width: D.
 
     Returns:
-        (D / 2,) float32 and a position, nan where the angles do not grow by the same from each token to the next; None
-        where the rows are no such angles.
+        (D / 2,) float32 and a position; None where the rows do not grow by the same from each token to the next, so
+        that they are no such angles, or lie otherwise.
     """
     half = width // 2
     if rows is None or len(rows) < 2 or rows.shape[1] not in (half, width):
@@ -134,11 +133,12 @@ def motion_of(rows: NDArray[np.float64] | None, width: int) -> tuple[NDArray[np.
         return None
     frequencies = rows[1, :half] - rows[0, :half]
     expected = rows[0, :half] + np.arange(len(rows))[:, None] * frequencies
-    is_even = np.allclose(rows[:, :half], expected, rtol=rope.FREQUENCY_TOLERANCE, atol=0.0)
+    if not np.allclose(rows[:, :half], expected, rtol=rope.FREQUENCY_TOLERANCE, atol=0.0):
+        return None
     fastest = int(np.argmax(np.abs(frequencies)))
     first = float(rows[0, fastest])
     start = 0.0 if first == 0.0 else first / float(frequencies[fastest]) if frequencies[fastest] else math.nan
-    return frequencies.astype(np.float32), start if is_even else math.nan
+    return frequencies.astype(np.float32), start
 
 
 def frequencies_of_angles(table: NDArray[np.floating], width: int) -> NDArray[np.float32] | None:

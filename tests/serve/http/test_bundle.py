@@ -46,7 +46,7 @@ def test_a_deadline_of_the_whole_holds_for_every_task(client: TestClient) -> Non
     results = ask(client, "mood", "vectors", options={"deadline_ms": 0.001}).json()["results"]
 
     assert results[0]["response"]["results"][0]["error"]["code"] == "deadline_exceeded"
-    assert (results[1]["status"], results[1]["error"]["code"]) == (503, "not_ready")
+    assert (results[1]["status"], results[1]["error"]["code"]) == (429, "overloaded")
 
 
 @pytest.mark.parametrize(
