@@ -50,13 +50,11 @@ class Run:
     Attributes:
         jobs: The rows, in their order.
         started_s: When it began, on the monotonic clock.
-        finished_s: When it ended; 0 before that.
     """
 
     def __init__(self, jobs: "Sequence[Job]") -> None:
         self.jobs = tuple(jobs)
         self.started_s = time.monotonic()
-        self.finished_s = 0.0
         self._options = onnxruntime.RunOptions()
 
     @property
@@ -72,9 +70,9 @@ class Run:
             outcomes = first.run_with(mates, self._options)
         except errors.VelaError as raised:
             outcomes = [raised] * len(self.jobs)
-        self.finished_s = time.monotonic()
+        finished_s = time.monotonic()
         for job, outcome in zip(self.jobs, outcomes, strict=True):
-            job.resolve(outcome, self.started_s, self.finished_s)
+            job.resolve(outcome, self.started_s, finished_s)
 
     def leave(self) -> None:
         """End the run where none of its jobs is waited for any more."""

@@ -141,26 +141,26 @@ class Lane:
                 began_s = ended_s or run.started_s
                 run.execute()
                 self._run = None
-                is_last = not len(self._queue)
-                if is_last and not self._closing:
-                    # Whoever got an answer needs Python's lock now; what is left to do here can wait for the next call.
-                    self._calls.get()
-                self._note_pace(run, began_s)
-                ended_s = 0.0 if is_last else run.finished_s  # what comes next began when it came
+                ended_s = self._note_pace(run, began_s)
         except BaseException as bug:
             logger.exception("the lane of %s died", self.name)
             self._die(f"{type(bug).__name__}: {bug}")
         finally:
             self._fail_everything()
 
-    def _note_pace(self, run: Run, began_s: float) -> None:
-        """Learn how much sooner or later than expected runs follow each other.
+    def _note_pace(self, run: Run, began_s: float) -> float:
+        """Learn how much sooner or later than expected runs follow each other; give when this one ended.
 
         Rows that share a run make it sooner, and whatever else the machine does makes it later.
+
+        Returns:
+            0.0 where nothing waits: what comes next then begins when it comes.
         """
+        now = time.monotonic()
         if run.seconds > 0.0:
-            ratio = min(max((run.finished_s - began_s) / run.seconds, 1 / PACE_LIMIT), PACE_LIMIT)
+            ratio = min(max((now - began_s) / run.seconds, 1 / PACE_LIMIT), PACE_LIMIT)
             self._pace += PACE_WEIGHT * (ratio - self._pace)
+        return now if len(self._queue) else 0.0
 
     def _next(self) -> Run | None:
         while True:
