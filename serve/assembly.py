@@ -58,18 +58,18 @@ def embed(index: int, reading: Reading, outputs: Outputs, dimension: int) -> ans
 
 def rank(index: int, reading: Reading, outputs: Outputs) -> answers.RerankAnswer:
     """Make one pair's relevance from its logit, ()."""
-    score = float(rerank.relevance_scores(outputs[0]))
-    return answers.RerankAnswer(index, score, float(outputs[0]), reading.report)
+    logit = float(outputs[0])
+    return answers.RerankAnswer(index, rerank.relevance_score(logit), logit, reading.report)
 
 
 def _sequence(index: int, reading: Reading, outputs: Outputs, labels: Sequence[str]) -> answers.SequenceAnswer:
     found = sequence.decode_windows(outputs)
     winner, merged = sequence.reduce_windows(found)
     listed = [
-        answers.ProbabilityWindow(piece.start, piece.end, values.tolist())
+        answers.ProbabilityWindow(piece.start, piece.end, values)
         for piece, values in zip(reading.slices, found, strict=False)  # a text in one piece has no slices to list
     ]
-    return answers.SequenceAnswer(index, labels[winner], merged.tolist(), reading.report, listed or None)
+    return answers.SequenceAnswer(index, labels[winner], merged, reading.report, listed or None)
 
 
 def _scores(index: int, reading: Reading, outputs: Outputs, decoder: heads.ScoresDecoder) -> answers.ScoresAnswer:
@@ -78,16 +78,16 @@ def _scores(index: int, reading: Reading, outputs: Outputs, decoder: heads.Score
     point = decoder.operating_point
     selected = None if point is None else scores.select_labels(merged, decoder.labels, point)
     listed = [
-        answers.ScoreWindow(piece.start, piece.end, values.tolist())
+        answers.ScoreWindow(piece.start, piece.end, values)
         for piece, values in zip(reading.slices, found, strict=False)  # as above
     ]
-    return answers.ScoresAnswer(index, merged.tolist(), reading.report, selected, listed or None)
+    return answers.ScoresAnswer(index, merged, reading.report, selected, listed or None)
 
 
 def _bio(
     index: int, reading: Reading, outputs: Outputs, labels: Sequence[str], rules: policy.Policy
 ) -> answers.TokenAnswer:
-    found = [activation.softmax(rows) for rows in outputs]
+    found = [activation.softmax_rows(rows) for rows in outputs]
     merged = windows.merge_tokens(reading.slices, found) if reading.slices else found[0]
     offsets, placed = reading.offsets, merged
     if not reading.slices:
@@ -104,7 +104,7 @@ def _bio(
 def _grounded(
     index: int, reading: Reading, outputs: Outputs, decoder: heads.GroundedDecoder, rules: policy.Policy
 ) -> answers.TokenAnswer:
-    found = activation.softmax(outputs[0])
+    found = activation.softmax_rows(outputs[0])
     threshold = decoder.threshold if rules.threshold is None else rules.threshold
     label = decoder.labels[decoder.positive]
     spans = grounded.decode_spans(reading.text, reading.offsets, found[:, decoder.positive], threshold, label)

@@ -43,14 +43,15 @@ class FairQueue:
     def push(self, jobs: Sequence[Job]) -> None:
         """Let a request's jobs wait."""
         request, turn = _Request(len(jobs)), self._turn
-        self._waiting |= {request: None} if jobs else {}
+        if jobs:
+            self._waiting[request] = None
         for job in jobs:
             heapq.heappush(self._turns, (turn, next(self._numbers), job))
             turn += job.seconds
             self._requests[job] = request
-            self._by_key.setdefault(job.work.key, {})[job] = None
+            self._by_key.setdefault(job.key, {})[job] = None
             request.waiting_s += job.seconds
-            self.tokens += job.work.tokens
+            self.tokens += job.tokens
             self.seconds += job.seconds
 
     def pop(self) -> list[Job]:
@@ -61,7 +62,10 @@ class FairQueue:
                 break
         self._turn = turn
         self.discard(job)
-        mates = list(itertools.islice(self._by_key.get(job.work.key, ()), job.work.most_rows - 1))
+        alike = self._by_key.get(job.key)
+        if alike is None:
+            return [job]
+        mates = list(itertools.islice(alike, job.work.most_rows - 1))
         for mate in mates:
             self.discard(mate)
         return [job, *mates]
@@ -75,12 +79,12 @@ class FairQueue:
         request.jobs -= 1
         if not request.jobs:
             del self._waiting[request]
-        self.tokens -= job.work.tokens
+        self.tokens -= job.tokens
         self.seconds -= job.seconds
-        alike = self._by_key[job.work.key]
+        alike = self._by_key[job.key]
         del alike[job]
         if not alike:
-            del self._by_key[job.work.key]
+            del self._by_key[job.key]
         if not self._requests:  # nothing waits: no rounding errors and no turns of dropped jobs are carried on
             self._turns.clear()
             self.seconds, self._turn = 0.0, 0.0

@@ -124,6 +124,8 @@ class Job:
     Attributes:
         work: What is run.
         seconds: How long it is expected to take alone, as was thought when it was handed in.
+        tokens: Tokens that the graph computes for it.
+        key: Works of equal keys may share a run.
         outcome: Set once, to the output or an error.
         queued_s: When it was handed in, on the monotonic clock.
         started_s: When its run began; 0 before that.
@@ -133,6 +135,8 @@ class Job:
     def __init__(self, work: Work, on_drop: Callable[["Job"], None]) -> None:
         self.work = work
         self.seconds = work.seconds
+        self.tokens = work.tokens
+        self.key = work.key
         self.outcome = Outcome()
         self.queued_s = time.monotonic()
         self.started_s = 0.0

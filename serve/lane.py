@@ -6,13 +6,12 @@ many times the time that it should take, every caller gets an error at once and 
 does not come back by itself.
 """
 
-import contextlib
 import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from queue import Empty, SimpleQueue
+from queue import SimpleQueue
 
 from vela.graphs import errors
 from vela.serve.fair_queue import FairQueue
@@ -100,7 +99,7 @@ class Lane:
             NotReady: the lane died or is closing.
         """
         jobs = [Job(work, self._drop) for work in works]
-        seconds, tokens = sum(job.seconds for job in jobs), sum(work.tokens for work in works)
+        seconds, tokens = sum([job.seconds for job in jobs]), sum([job.tokens for job in jobs])
         if on_end is not None:
             for job in jobs:
                 job.outcome.listen(on_end)
@@ -178,9 +177,8 @@ class Lane:
 
     def _forget_calls(self) -> None:
         """Take the calls of what has been pushed already: under load there would be one more for every request."""
-        with contextlib.suppress(Empty):
-            while True:
-                self._calls.get_nowait()
+        while not self._calls.empty():  # nobody else takes them
+            self._calls.get()
 
     def _watch(self) -> None:
         """Find a run that does not end: it can be neither stopped nor waited for."""

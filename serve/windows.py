@@ -42,10 +42,9 @@ def plan_windows(content_count: int, special_count: int, window: heads.Window) -
     return tuple(Slice(index * stride, min(index * stride + width, content_count)) for index in range(count))
 
 
-def merge_maximum(values: Sequence[NDArray[np.float64]]) -> NDArray[np.float64]:
-    """Take each label's maximum over windows: W arrays of (C,) become one, (C,)."""
-    merged: NDArray[np.float64] = np.max(np.stack(values), axis=0) if len(values) > 1 else values[0]
-    return merged
+def merge_maximum(values: Sequence[list[float]]) -> list[float]:
+    """Take each label's maximum over windows: W lists of C values become one."""
+    return [max(of_one) for of_one in zip(*values, strict=True)] if len(values) > 1 else values[0]
 
 
 def merge_tokens(slices: Sequence[Slice], rows: Sequence[NDArray[np.float64]]) -> NDArray[np.float64]:

@@ -2,15 +2,12 @@
 
 from collections.abc import Sequence
 
-import numpy as np
-from numpy.typing import NDArray
-
 from vela.serve.decode import activation
 
 
-def relevance_scores(logits: NDArray[np.float32]) -> NDArray[np.float64]:
-    """Give each document's relevance between 0 and 1, (D,) for (D,) logits."""
-    return activation.sigmoid(logits)
+def relevance_score(logit: float) -> float:
+    """Give a document's relevance between 0 and 1."""
+    return activation.sigmoid(logit)
 
 
 def order_documents(logits: Sequence[float]) -> list[int]:

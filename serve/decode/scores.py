@@ -1,5 +1,6 @@
 """Independent labels: a sigmoid each, the maximum over windows, and the operating point that selects."""
 
+import operator
 from collections.abc import Sequence
 
 import numpy as np
@@ -10,28 +11,28 @@ from vela.serve import windows
 from vela.serve.decode import activation
 
 
-def decode_windows(logits: Sequence[NDArray[np.float32]]) -> list[NDArray[np.float64]]:
-    """Give each window's scores, (C,); a text read in one piece is one window.
+def decode_windows(logits: Sequence[NDArray[np.float32]]) -> list[list[float]]:
+    """Give each window's C scores; a text read in one piece is one window.
 
     Args:
         logits: (C,) for each window, in natural-log units.
     """
-    return [activation.sigmoid(row) for row in logits]
+    return [[activation.sigmoid(logit) for logit in row.tolist()] for row in logits]
 
 
-def reduce_windows(scores: Sequence[NDArray[np.float64]]) -> NDArray[np.float64]:
-    """Give each label's maximum over windows, (C,)."""
+def reduce_windows(scores: Sequence[list[float]]) -> list[float]:
+    """Give each label's maximum over windows."""
     return windows.merge_maximum(scores)
 
 
-def select_labels(scores: NDArray[np.float64], labels: Sequence[str], point: heads.OperatingPoint) -> list[str]:
+def select_labels(scores: Sequence[float], labels: Sequence[str], point: heads.OperatingPoint) -> list[str]:
     """Give the labels whose score passes their threshold, in label order.
 
     Args:
-        scores: (C,), reduced over windows.
+        scores: C scores, reduced over windows.
         labels: C labels.
         point: Thresholds in label order, and whether equality passes.
     """
-    thresholds = np.asarray(point.thresholds, dtype=np.float64)
-    passes = scores >= thresholds if point.comparison == "score >= threshold" else scores > thresholds
-    return [label for label, passed in zip(labels, passes.tolist(), strict=True) if passed]
+    passes = operator.ge if point.comparison == "score >= threshold" else operator.gt
+    judged = zip(labels, scores, point.thresholds, strict=True)
+    return [label for label, score, threshold in judged if passes(score, threshold)]

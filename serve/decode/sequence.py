@@ -9,16 +9,16 @@ from vela.serve import windows
 from vela.serve.decode import activation
 
 
-def decode_windows(logits: Sequence[NDArray[np.float32]]) -> list[NDArray[np.float64]]:
-    """Give each window's probabilities, (C,); a text read in one piece is one window.
+def decode_windows(logits: Sequence[NDArray[np.float32]]) -> list[list[float]]:
+    """Give each window's C probabilities; a text read in one piece is one window.
 
     Args:
         logits: (C,) for each window, in natural-log units.
     """
-    return [activation.softmax(row) for row in logits]
+    return [activation.softmax(row.tolist()) for row in logits]
 
 
-def reduce_windows(probabilities: Sequence[NDArray[np.float64]]) -> tuple[int, NDArray[np.float64]]:
-    """Give the winning label's index, the first one on ties, and each label's maximum over windows, (C,)."""
+def reduce_windows(probabilities: Sequence[list[float]]) -> tuple[int, list[float]]:
+    """Give the winning label's index, the first one on ties, and each label's maximum over windows."""
     merged = windows.merge_maximum(probabilities)
-    return int(np.argmax(merged)), merged
+    return merged.index(max(merged)), merged

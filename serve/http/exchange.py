@@ -100,8 +100,10 @@ class Exchange:
 
     def timing_ms(self) -> dict[str, float]:
         """Give milliseconds by stage, in order, with the total so far."""
-        stages = {stage: self._stages_s.get(stage, 0.0) for stage in STAGES}
-        return {name: round(value * 1000, 3) for name, value in (stages | {"total": self.elapsed_s()}).items()}
+        stages = self._stages_s
+        timing: dict[str, float] = {stage: round(stages.get(stage, 0.0) * 1000, 3) for stage in STAGES}
+        timing["total"] = round(self.elapsed_s() * 1000, 3)
+        return timing
 
     def headers(self) -> dict[str, str]:
         """Give the response's headers."""

@@ -15,7 +15,7 @@ def point(comparison: str) -> heads.OperatingPoint:
 
 @pytest.mark.parametrize(("comparison", "selected"), [("score >= threshold", ["a", "b"]), ("score > threshold", ["b"])])
 def test_equality_passes_only_where_the_operating_point_says_so(comparison: str, selected: list[str]) -> None:
-    found = scores.select_labels(np.array([0.5, 0.6, 0.89]), LABELS, point(comparison))
+    found = scores.select_labels([0.5, 0.6, 0.89], LABELS, point(comparison))
 
     assert found == selected
 
@@ -27,4 +27,4 @@ def test_a_score_is_the_maximum_of_sigmoids_over_windows() -> None:
 
 
 def test_nothing_may_be_selected() -> None:
-    assert scores.select_labels(np.zeros(3), LABELS, point("score >= threshold")) == []
+    assert scores.select_labels([0.0] * 3, LABELS, point("score >= threshold")) == []

@@ -12,13 +12,13 @@ def test_the_first_label_wins_a_tie() -> None:
 
 
 def test_windows_take_each_labels_maximum_and_then_the_arg_max() -> None:
-    winner, merged = sequence.reduce_windows([np.array([0.6, 0.4]), np.array([0.3, 0.7])])
+    winner, merged = sequence.reduce_windows([[0.6, 0.4], [0.3, 0.7]])
 
-    assert merged.tolist() == [0.6, 0.7]
+    assert merged == [0.6, 0.7]
     assert winner == 1
 
 
 def test_a_tie_between_windows_goes_to_the_first_label() -> None:
-    winner, _ = sequence.reduce_windows([np.array([0.2, 0.8]), np.array([0.8, 0.2])])
+    winner, _ = sequence.reduce_windows([[0.2, 0.8], [0.8, 0.2]])
 
     assert winner == 0
