@@ -3,14 +3,15 @@
 from dataclasses import dataclass
 from typing import Literal
 
+import msgspec
+
 from vela.graphs import errors, heads
 
 # `exact` joins only rows that answer alike to the bit; `batching` joins rows of several lengths (batching.py).
 Profile = Literal["exact", "batching"]
 
 
-@dataclass(frozen=True, slots=True)
-class Options:
+class Options(msgspec.Struct, frozen=True):
     """What a caller may choose; None leaves it to the head.
 
     Attributes:

@@ -10,15 +10,16 @@ import logging
 import re
 import time
 import uuid
+from collections.abc import Mapping
 from typing import Any
 
-from starlette.requests import Request
+from starlette.types import Scope
 
 from vela.graphs import errors
 from vela.serve.http.exchange import Exchange
 
-REQUEST_ID = "x-request-id"
-_GIVEN_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
+REQUEST_ID = b"x-request-id"
+_GIVEN_ID = re.compile(rb"[A-Za-z0-9._:-]{1,128}")
 
 _PROCESS = uuid.uuid4().hex[:16]
 _numbers = itertools.count()
@@ -26,13 +27,13 @@ _numbers = itertools.count()
 logger = logging.getLogger("vela.access")
 
 
-def request_id_of(request: Request) -> str:
+def request_id_of(headers: Mapping[bytes, bytes]) -> str:
     """Give the id that a caller sent, where it can stand in a header and a log line, else a new one."""
-    given = request.headers.get(REQUEST_ID, "")
-    return given if given and _GIVEN_ID.fullmatch(given) else f"{_PROCESS}{next(_numbers):016x}"
+    given = headers.get(REQUEST_ID)
+    return given.decode() if given and _GIVEN_ID.fullmatch(given) else f"{_PROCESS}{next(_numbers):016x}"
 
 
-def require_key(request: Request, key: str | None) -> None:
+def require_key(headers: Mapping[bytes, bytes], key: str | None) -> None:
     """Refuse a request without the server's key, if it has one.
 
     Raises:
@@ -40,8 +41,8 @@ def require_key(request: Request, key: str | None) -> None:
     """
     if key is None:
         return
-    scheme, _, given = request.headers.get("authorization", "").partition(" ")
-    if scheme.lower() == "bearer" and hmac.compare_digest(given.strip().encode(), key.encode()):
+    scheme, _, given = headers.get(b"authorization", b"").partition(b" ")
+    if scheme.lower() == b"bearer" and hmac.compare_digest(given.strip(), key.encode()):
         return
     raise errors.Unauthorized(
         "another key" if given else "no key",
@@ -51,19 +52,19 @@ def require_key(request: Request, key: str | None) -> None:
     )
 
 
-def log(request: Request, status: int, exchange: Exchange) -> None:
+def log(scope: Scope, status: int, exchange: Exchange) -> None:
     """Write a request's line."""
     if logger.isEnabledFor(logging.INFO):
         facts = {
             "request_id": exchange.request_id,
-            "method": request.method,
-            "path": request.url.path,
+            "method": scope["method"],
+            "path": scope["path"],
             "status": status,
             "model": exchange.model_name,
             "graphs": exchange.graph_ids,
             "timing_ms": exchange.timing_ms(),
         }
-        logger.info("%s %s %d", request.method, request.url.path, status, extra={"facts": facts})
+        logger.info("%s %s %d", scope["method"], scope["path"], status, extra={"facts": facts})
 
 
 class JsonFormatter(logging.Formatter):

@@ -25,7 +25,7 @@ logger = logging.getLogger(__name__)
 
 Endpoint = Callable[[Request], Awaitable[Response]]
 # From a request to the status, the headers and the body of its answer.
-Answering = Callable[[Request], Awaitable[tuple[int, dict[str, str], bytes]]]
+Answering = Callable[[Scope, Receive], Awaitable[tuple[int, dict[str, str], bytes]]]
 
 # nginx's number for a client that closed the connection; nobody receives it, but logs and metrics count it.
 CLIENT_CLOSED = 499
@@ -62,7 +62,7 @@ def _straight(answering: Mapping[str, Answering], rest: ASGIApp) -> ASGIApp:
         if answer is None:
             await rest(scope, receive, send)
             return
-        status, headers, content = await answer(Request(scope, receive, send))
+        status, headers, content = await answer(scope, receive)
         lines = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers.items()]
         await send({"type": "http.response.start", "status": status, "headers": lines})
         await send({"type": "http.response.body", "body": content})
@@ -74,7 +74,7 @@ def _as_endpoint(answer: Answering) -> Endpoint:
     """Let Starlette route it too: what it answers to other methods is its own."""
 
     async def endpoint(request: Request) -> Response:
-        status, headers, content = await answer(request)
+        status, headers, content = await answer(request.scope, request.receive)
         return Response(content, status, headers)
 
     return endpoint
@@ -83,35 +83,38 @@ def _as_endpoint(answer: Answering) -> Endpoint:
 def _answering(service: Service, post: routes.Post) -> Answering:
     decoder = msgspec.json.Decoder(post.request)
 
-    async def answer(request: Request) -> tuple[int, dict[str, str], bytes]:
-        watch = lambda: asyncio.create_task(body.wait_until_gone(request))  # noqa: E731
-        exchange = Exchange(watch, access.request_id_of(request))
-        status, content = await _answer(service, post, decoder, request, exchange)
+    async def answer(scope: Scope, receive: Receive) -> tuple[int, dict[str, str], bytes]:
+        headers = dict(scope["headers"])
+        watch = lambda: asyncio.create_task(body.wait_until_gone(receive))  # noqa: E731
+        exchange = Exchange(watch, access.request_id_of(headers))
+        status, content = await _answer(service, post, decoder, headers, receive, exchange)
         exchange.mark("serialize")
-        headers = exchange.headers()
+        told = exchange.headers()
         # counted and logged when the answer is on its way
-        asyncio.get_running_loop().call_soon(_note, service, post.path, request, status, exchange)
-        return status, headers | {"content-type": health.JSON, "content-length": str(len(content))}, content
+        asyncio.get_running_loop().call_soon(_note, service, scope, status, exchange)
+        return status, told | {"content-type": health.JSON, "content-length": str(len(content))}, content
 
     return answer
 
 
-def _note(service: Service, path: str, request: Request, status: int, exchange: Exchange) -> None:
+def _note(service: Service, scope: Scope, status: int, exchange: Exchange) -> None:
+    path = scope["path"]
     service.metrics.requests.labels(path, exchange.model_name, status).inc()
     service.metrics.duration.labels(path).observe(exchange.elapsed_s())
-    access.log(request, status, exchange)
+    access.log(scope, status, exchange)
 
 
 async def _answer(
     service: Service,
     post: routes.Post,
     decoder: msgspec.json.Decoder[msgspec.Struct],
-    request: Request,
+    headers: Mapping[bytes, bytes],
+    receive: Receive,
     exchange: Exchange,
 ) -> tuple[int, bytes]:
     try:
-        access.require_key(request, service.settings.api_key)
-        content = await body.read_body(request, service.settings.max_request_bytes)
+        access.require_key(headers, service.settings.api_key)
+        content = await body.read_body(headers, receive, service.settings.max_request_bytes)
         decoded = body.decode_body(content, decoder)
         exchange.mark("parse")
         return 200, msgspec.json.encode(await post.handle(service, exchange, decoded))
@@ -135,7 +138,7 @@ def _get_endpoint(service: Service, get: routes.Get) -> Endpoint:
 
     async def endpoint(request: Request) -> Response:
         try:
-            access.require_key(request, None if is_open else service.settings.api_key)
+            access.require_key(dict(request.scope["headers"]), None if is_open else service.settings.api_key)
         except errors.Unauthorized as error:
             status, code = http_errors.status_of(error)
             return Response(http_errors.error_body(code, str(error)), status, media_type=health.JSON)

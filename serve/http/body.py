@@ -1,28 +1,30 @@
 """A request's body: bounded before it is parsed, then decoded into its struct."""
 
+from collections.abc import Mapping
 from typing import TypeVar
 
 import msgspec
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import ClientDisconnect
+from starlette.types import Receive
 
 from vela.graphs import errors
 
 Body = TypeVar("Body", bound=msgspec.Struct)
 
 
-async def read_body(request: Request, limit_bytes: int) -> bytes:
+async def read_body(headers: Mapping[bytes, bytes], receive: Receive, limit_bytes: int) -> bytes:
     """Read a body of at most `limit_bytes`, counting what arrives and not what a header promises.
 
     Raises:
         RequestTooLarge: it is larger; the rest is not read.
         ClientDisconnect: the client went away before its end.
     """
-    length = request.headers.get("content-length", "")
-    if length.isdecimal() and int(length) > limit_bytes:
-        raise _too_large(f"{length} bytes", limit_bytes)
+    length = headers.get(b"content-length", b"")
+    if length.isdigit() and int(length) > limit_bytes:
+        raise _too_large(f"{int(length)} bytes", limit_bytes)
     chunks, size, is_more = list[bytes](), 0, True
     while is_more:
-        message = await request.receive()
+        message = await receive()
         if message["type"] == "http.disconnect":
             raise ClientDisconnect
         chunks.append(message.get("body", b""))
@@ -49,10 +51,10 @@ def decode_body(content: bytes, decoder: msgspec.json.Decoder[Body]) -> Body:
         ) from cause
 
 
-async def wait_until_gone(request: Request) -> None:
+async def wait_until_gone(receive: Receive) -> None:
     """Return when the client has closed the connection; the body must have been read."""
     try:
-        while (await request.receive())["type"] != "http.disconnect":
+        while (await receive())["type"] != "http.disconnect":
             pass
     except ClientDisconnect:
         return

@@ -50,7 +50,7 @@ class Exchange:
     def mark_jobs(self, jobs: Sequence[Job]) -> None:
         """Close the stages queue and forward: forward is what the jobs ran, queue is the rest since the last mark."""
         now = time.monotonic()
-        forward_s = sum(job.finished_s - job.started_s for job in jobs if job.finished_s)
+        forward_s = sum([job.finished_s - job.started_s for job in jobs if job.finished_s])
         self._stages_s["forward"] = forward_s
         self._stages_s["queue"] = max(0.0, now - self._marked_s - forward_s)
         self._marked_s = now

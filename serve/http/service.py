@@ -99,7 +99,7 @@ class Service:
             exchange.describe_forwards(forwards, truncated=any(map(_was_cut, readings)))
         queue = iter(jobs)
         ended = [list(itertools.islice(queue, len(rows))) for rows in planned]
-        tokens = sum(forward.tokens for forward in forwards)
+        tokens = sum([job.tokens for job in jobs])
         results = await self._offload(tokens, functools.partial(_finish, question, readings, ended))
         exchange.mark("post")
         # counted when the answer is on its way
