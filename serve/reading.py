@@ -2,7 +2,7 @@
 
 Content is tokenised once; rejecting, truncating and cutting into windows happen on token ids. The one exception is
 truncation for token heads, where spans must come from a text that the model read whole: the longest prefix of the
-text whose own tokens fit.
+text whose own tokens fit. Of a text that is far longer than what will be kept, only the beginning is read at all.
 Source: the router's model runtime (text/windows.py, heads/grounded.py), whose lengths and cuts these reproduce.
 """
 
@@ -37,6 +37,22 @@ Item = str | Pair | Grounded
 # less for a token. Source: measured, 15 MB in one text took 17 s and 1.5 GB to refuse when read to the end.
 SURE_CHARACTERS = 8
 JOINED_TOKENS = 16  # of the word that is cut, which may be one token where it is whole
+READ_CHARACTERS = 1 << 16  # of a text that will be cut, where fewer would do: so many take some milliseconds
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """What was read of a text.
+
+    Attributes:
+        text: As much of it as was read.
+        content: Its tokens.
+        is_whole: Whether that is all of it.
+    """
+
+    text: str
+    content: Content
+    is_whole: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,16 +86,17 @@ def read_items(
         rules: What holds for this request.
     """
     refused = [_refuse_by_a_part(item, tokenizer, rules) for item in items]
-    flat = [text for item, refusal in zip(items, refused, strict=True) if refusal is None for text in _texts(item)]
-    contents = iter(_encode_all(flat, tokenizer, with_offsets=head.kind == "token"))
+    pairs = zip(items, refused, strict=True)
+    wholes = [text for item, refusal in pairs if refusal is None for text in _texts(item)]
+    parts = iter(_read_parts(wholes, tokenizer, rules, with_offsets=head.kind == "token"))
     readings: list[Reading | errors.ItemError] = []
     for item, refusal in zip(items, refused, strict=True):
         if refusal is not None:
             readings.append(refusal)
             continue
-        parts = [next(contents) for _ in _texts(item)]
+        own = [next(parts) for _ in _texts(item)]
         try:
-            readings.append(_read(item, parts, head, tokenizer, rules))
+            readings.append(_read(item, own, head, tokenizer, rules))
         except errors.ItemError as error:
             readings.append(error)
     return readings
@@ -88,7 +105,7 @@ def read_items(
 def _refuse_by_a_part(item: Item, tokenizer: Tokenizer, rules: policy.Policy) -> errors.ItemError | None:
     """Refuse an input of which a part is too long already; None where that is not so, or where it will be cut."""
     size = SURE_CHARACTERS * rules.max_tokens
-    for text in _texts(item) if rules.overflow != "truncate" else ():
+    for text in _texts_never_cut(item) if rules.overflow == "truncate" else _texts(item):
         if len(text) > size:
             part = text[:size]
             if tokenizer.takes_words_whole:  # a word of any length may be one token; what is sure ends before it
@@ -110,6 +127,40 @@ def _texts(item: Item) -> tuple[str, ...]:
             return (task.GROUNDED_PROMPT.format(question=item.question, context=item.context), item.answer)
 
 
+def _texts_never_cut(item: Item) -> tuple[str, ...]:
+    """Give the texts that are read whole even where what is too long is cut."""
+    return (item.answer,) if isinstance(item, Grounded) else ()
+
+
+def _read_parts(
+    wholes: Sequence[str], tokenizer: Tokenizer, rules: policy.Policy, *, with_offsets: bool
+) -> list[_Part | errors.ItemError]:
+    """Read texts, as far as anything of them can be kept where they will be cut."""
+    size = max(READ_CHARACTERS, SURE_CHARACTERS * rules.max_tokens)
+    if rules.overflow == "truncate" and any(len(whole) > size for whole in wholes):
+        return [_read_beginning(whole, size, tokenizer, rules, with_offsets=with_offsets) for whole in wholes]
+    found = _encode_all(wholes, tokenizer, with_offsets=with_offsets)
+    return [
+        content if isinstance(content, errors.ItemError) else _Part(whole, content, is_whole=True)
+        for whole, content in zip(wholes, found, strict=True)
+    ]
+
+
+def _read_beginning(
+    whole: str, size: int, tokenizer: Tokenizer, rules: policy.Policy, *, with_offsets: bool
+) -> _Part | errors.ItemError:
+    """Read so many characters, and twice as many again while they hold fewer tokens than may be kept."""
+    while True:
+        text = whole[:size]
+        (content,) = _encode_all([text], tokenizer, with_offsets=with_offsets)
+        if isinstance(content, errors.ItemError):
+            return content
+        is_whole = size >= len(whole)
+        if is_whole or len(content.ids) >= rules.max_tokens + JOINED_TOKENS:
+            return _Part(text, content, is_whole)
+        size *= 2
+
+
 def _encode_all(texts: Sequence[str], tokenizer: Tokenizer, *, with_offsets: bool) -> list[Content | errors.ItemError]:
     try:
         return list(tokenizer.encode(texts, with_offsets=with_offsets))
@@ -121,28 +172,29 @@ def _encode_all(texts: Sequence[str], tokenizer: Tokenizer, *, with_offsets: boo
 
 def _read(
     item: Item,
-    parts: Sequence[Content | errors.ItemError],
+    found: Sequence[_Part | errors.ItemError],
     head: heads.Head,
     tokenizer: Tokenizer,
     rules: policy.Policy,
 ) -> Reading:
-    contents = []
-    for part in parts:
+    parts = []
+    for part in found:
         if isinstance(part, errors.ItemError):
             raise part
-        contents.append(part)
+        parts.append(part)
     match item, head.inputs:
         case (str(), "text"):
-            return _read_text(item, contents[0], tokenizer, rules, spans=head.kind == "token")
+            return _read_text(parts[0], tokenizer, rules, spans=head.kind == "token")
         case (Pair(), "pair"):
-            return _read_pair(contents[0], contents[1], tokenizer, rules)
+            return _read_pair(parts[0].content, parts[1].content, tokenizer, rules)
         case (Grounded(), "grounded"):
-            return _read_grounded(item, contents[0], contents[1], tokenizer, rules)
+            return _read_grounded(item, parts[0], parts[1].content, tokenizer, rules)
     taken = {"text": "a text", "pair": "text and text_pair", "grounded": "context, question and answer"}[head.inputs]
     raise invalid_input("another kind of input", taken)
 
 
-def _read_text(text: str, content: Content, tokenizer: Tokenizer, rules: policy.Policy, *, spans: bool) -> Reading:
+def _read_text(part: _Part, tokenizer: Tokenizer, rules: policy.Policy, *, spans: bool) -> Reading:
+    text, content = part.text, part.content
     if not text:
         raise invalid_input("an empty text", "a text")
     tokens = len(content.ids) + tokenizer.special_count
@@ -159,7 +211,8 @@ def _read_text(text: str, content: Content, tokenizer: Tokenizer, rules: policy.
     else:
         content = Content(content.ids[:keep], ())
     row = tokenizer.frame(content.ids)
-    return Reading((row,), answers.InputReport(tokens, len(row.ids), truncated=True), text, content.offsets)
+    report = answers.InputReport(tokens, len(row.ids), truncated=True, tokens_lower_bound=not part.is_whole)
+    return Reading((row,), report, text, content.offsets)
 
 
 def _read_windows(
@@ -197,18 +250,19 @@ def _read_pair(first: Content, second: Content, tokenizer: Tokenizer, rules: pol
 
 
 def _read_grounded(
-    item: Grounded, prompt: Content, answer: Content, tokenizer: Tokenizer, rules: policy.Policy
+    item: Grounded, prompt: _Part, answer: Content, tokenizer: Tokenizer, rules: policy.Policy
 ) -> Reading:
     """Read prompt and answer as a pair; truncation keeps the whole answer and cuts the prompt's tail."""
     if not item.answer:
         raise invalid_input("an empty answer", "an answer to check")
-    tokens = len(prompt.ids) + len(answer.ids) + tokenizer.pair_special_count
+    tokens = len(prompt.content.ids) + len(answer.ids) + tokenizer.pair_special_count
     room = rules.max_tokens - len(answer.ids) - tokenizer.pair_special_count
     cut = tokens > rules.max_tokens
     if cut and (rules.overflow == "reject" or room < 0):
         raise _too_long("max_length_exceeded", tokens, rules.max_tokens)
-    row = tokenizer.frame_pair(prompt.ids[:room] if cut else prompt.ids, answer.ids)
-    return Reading((row,), answers.InputReport(tokens, len(row.ids), truncated=cut), item.answer, answer.offsets)
+    row = tokenizer.frame_pair(prompt.content.ids[:room] if cut else prompt.content.ids, answer.ids)
+    report = answers.InputReport(tokens, len(row.ids), truncated=cut, tokens_lower_bound=not prompt.is_whole)
+    return Reading((row,), report, item.answer, answer.offsets)
 
 
 def invalid_input(found: str, expected: str) -> errors.ItemError:

@@ -34,6 +34,8 @@ Readings = Sequence[Reading | errors.ItemError]
 # Work of more characters or tokens than this leaves the event loop: 4,096 characters tokenise in about a millisecond,
 # and a thread and back costs a tenth of that.
 OFFLOAD_ABOVE = 4_096
+# Characters that are read at a time for one request: what is given up, or not yet due, waits for no more than these.
+READ_AT_ONCE = 1 << 16
 POOL_THREADS = 2
 GONE = "unavailable"
 # A client that leaves sooner saves nobody much, and to begin and end a watch costs every request; most end before it.
@@ -109,21 +111,39 @@ class Service:
     async def _read(
         self, question: Question[AnyAnswer], items: Sequence[Item], exchange: Exchange, deadline_ms: float | None
     ) -> Readings:
-        """Read the inputs; those for which there is no time left afterwards are late."""
-        length, work = sum(map(_length, items)), functools.partial(question.model.read, items, question.rules)
+        """Read the inputs; those for which there is no time left afterwards are late.
+
+        Raises:
+            ClientGone: the client did not wait.
+        """
         left_s = exchange.left_s(deadline_ms)
-        if left_s is None:
-            return await self._offload(length, work)
         if left_s == 0.0:
             return [_deadline_passed()] * len(items)
-        try:
-            # what is read in this thread cannot be interrupted, and need not be
-            reading = self._offload(length, work)
-            readings = await (asyncio.wait_for(reading, left_s) if length > OFFLOAD_ABOVE else reading)
-        except TimeoutError:
-            return [_deadline_passed()] * len(items)
-        if exchange.left_s(deadline_ms) == 0.0:
+        if sum(map(_length, items)) <= OFFLOAD_ABOVE:
+            readings: Readings = question.model.read(items, question.rules)
+        else:
+            try:
+                async with asyncio.timeout(left_s):
+                    readings = await self._read_by_groups(question, items, exchange)
+            except TimeoutError:
+                return [_deadline_passed()] * len(items)
+        if left_s is not None and exchange.left_s(deadline_ms) == 0.0:
             return [one if isinstance(one, errors.ItemError) else _deadline_passed() for one in readings]
+        return readings
+
+    async def _read_by_groups(
+        self, question: Question[AnyAnswer], items: Sequence[Item], exchange: Exchange
+    ) -> list[Reading | errors.ItemError]:
+        """Read many texts some at a time: others get their turn between, and nothing more is read for who has gone."""
+        readings: list[Reading | errors.ItemError] = []
+        watching = exchange.watch_client()
+        try:
+            for group in _groups(items):
+                readings += await self._in_pool(functools.partial(question.model.read, group, question.rules))
+                if watching.done():
+                    raise ClientGone
+        finally:
+            watching.cancel()
         return readings
 
     async def _run(
@@ -146,8 +166,9 @@ class Service:
         return jobs
 
     async def _offload(self, size: int, work: Callable[[], Result]) -> Result:
-        if size <= OFFLOAD_ABOVE:
-            return work()
+        return work() if size <= OFFLOAD_ABOVE else await self._in_pool(work)
+
+    async def _in_pool(self, work: Callable[[], Result]) -> Result:
         return await asyncio.get_running_loop().run_in_executor(self._pool, work)
 
 
@@ -155,6 +176,19 @@ def _plan(question: Question[AnyAnswer], reading: Reading | errors.ItemError) ->
     if isinstance(reading, errors.ItemError):
         return []
     return question.model.works(reading, question.output, question.rules.profile)
+
+
+def _groups(items: Sequence[Item]) -> Iterator[Sequence[Item]]:
+    """Cut a request's inputs into groups that are read at once, in order; a longer input is one of its own."""
+    group: list[Item] = []
+    length = 0
+    for item in items:
+        if group and length + _length(item) > READ_AT_ONCE:
+            yield group
+            group, length = [], 0
+        group.append(item)
+        length += _length(item)
+    yield group
 
 
 def _length(item: Item) -> int:
