@@ -1,8 +1,7 @@
 """Requests drawn from the API's own description: no answer breaks it, and none is a failure of the server.
 
 schemathesis draws bodies that fit the schemas and bodies that do not; seeds are fixed, so that a failure is met again.
-Draws still differ with what else was imported, whose constants hypothesis uses too: where too few are answered, more are
-drawn.
+Draws still differ with what else was imported, whose constants hypothesis uses too: more are drawn where few are answered.
 """
 
 from collections import Counter
