@@ -1,7 +1,7 @@
 """Requests drawn from the API's own description: no answer breaks it, and none is a failure of the server.
 
 schemathesis draws bodies that fit the schemas and bodies that do not; seeds are fixed, so that a failure is met again.
-Draws still differ with what else was imported, whose constants hypothesis uses too: more are drawn where few are answered.
+Draws still differ with what else was imported, whose constants hypothesis uses too: few answers make for more draws.
 """
 
 from collections import Counter
