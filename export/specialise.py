@@ -61,7 +61,7 @@ def specialise(
     if (form == "cpu") != (rows is None or tokens is None):
         raise ValueError(f"{form} with the shape ({rows}, {tokens})")
     if rows is None or tokens is None:
-        expand_fused.expand_fused(model, expand_fused.Policy(takes_mask=takes_mask))
+        expand_fused.expand_fused(model, expand_fused.Policy(takes_mask=takes_mask, gathers_heads=True))
         fuse_operators.fuse_gelu(model)
         remove_unused.remove_unused(model)
         parts = divide_products.divide_products(model) if storage == "reference" else {}

@@ -11,7 +11,8 @@ a query sees is then decided as everywhere, by |q-k| <= w and the padding; an un
 added, so its weight is exactly 0. Positions are clipped to T-1, so no key is invented; the queries that fill the last
 block repeat the last token and are cut off. Sizes are computed in the graph: one block (dense attention) up to
 `dense_tokens`, else n = ceil(T / block_tokens) blocks of m = ceil(T / n) queries, so at most n-1 are wasted. Blocks are
-rows of a batch to MultiHeadAttention, so a block's scores stay in the processor's cache.
+rows of a batch to MultiHeadAttention, so a block's scores stay in the processor's cache. On the CPU its keys and values
+are gathered head by head, into the order in which that operator works: else it would copy all of them once more.
 
 Exact, global layers: MultiHeadAttention is bounded in memory only without a mask, so the mask becomes one more column
 of the heads: q' = [q, 1], k' = [k, b] with b = 0 at tokens and UNSEEN at pads, so q'k' = qk + b. At tokens that is qk
@@ -46,6 +47,7 @@ class Policy:
         column_width: By how much the mask column widens heads; some kernels want a multiple of 8.
         rotates_whole: Whether queries, keys and values are rotated by one operator (fewer launches) or queries and
             keys by one each (fewer bytes).
+        gathers_heads: Whether keys and values of blocks are gathered head by head, or token by token.
     """
 
     takes_mask: bool
@@ -55,6 +57,7 @@ class Policy:
     bias_tokens: int = 0
     column_width: int = 1
     rotates_whole: bool = False
+    gathers_heads: bool = False
 
 
 def expand_fused(model: ir.Model, policy: Policy) -> None:
@@ -81,6 +84,7 @@ class _Blocks:
     Attributes:
         queries: (n, m) int64, positions; None where there is one block.
         keys: (n, kw) int64, positions.
+        key_rows: (n, A, kw) int64, places of the keys' heads among T*A; None where whole tokens are gathered.
         query_count: (1,) int64, m.
         key_count: (1,) int64, kw.
         bias: (B*n, 1, m, kw) float32, 0 where the query sees the key; (1, 1, T, T) of one block without padding.
@@ -88,6 +92,7 @@ class _Blocks:
 
     queries: ir.Value | None
     keys: ir.Value | None
+    key_rows: ir.Value | None
     query_count: ir.Value | None
     key_count: ir.Value | None
     bias: ir.Value
@@ -105,7 +110,7 @@ class _Expansion:
         self._tokens = writer.op("Shape", [input_ids], start=1, end=2)
         self._seen = layers[0].seen if policy.takes_mask else None
         self._tables: dict[recognise_attention.Rotary, tuple[ir.Value, ir.Value]] = {}
-        self._blocks: dict[int, _Blocks] = {}
+        self._blocks: dict[tuple[int, int], _Blocks] = {}
         self._columns: tuple[ir.Value, ...] = ()
         self._bias: ir.Value | None = None
 
@@ -114,7 +119,7 @@ class _Expansion:
         writer = graph_writer.Writer(self._graph, layer.node)
         if layer.half_window is None:
             return self._global(writer, layer)
-        mixed = self._local(writer, layer, self._blocks_of(layer.half_window))
+        mixed = self._local(writer, layer, self._blocks_of(layer.half_window, layer.heads))
         return writer.reshape(mixed, [0, 0, layer.heads, layer.width])
 
     def _global(self, writer: graph_writer.Writer, layer: recognise_attention.Attention) -> ir.Value:
@@ -137,10 +142,12 @@ class _Expansion:
             return _attend(writer, layer, (query, key, value), blocks.bias)
         query = writer.op("Gather", [query, blocks.queries], axis=1)
         query = writer.reshape_to(query, -1, blocks.query_count, hidden)
-        key, value = (
-            writer.reshape_to(writer.op("Gather", [part, blocks.keys], axis=1), -1, blocks.key_count, hidden)
-            for part in (key, value)
-        )
+        places, shape = blocks.keys, [blocks.key_count, hidden]
+        if blocks.key_rows is not None:
+            places, shape = blocks.key_rows, [layer.heads, blocks.key_count, layer.width]
+            key, value = (writer.reshape(part, [0, -1, layer.width]) for part in (key, value))
+        gathered = (writer.op("Gather", [part, places], axis=1) for part in (key, value))
+        key, value = (writer.reshape_to(part, -1, *shape) for part in gathered)
         mixed = writer.reshape_to(_attend(writer, layer, (query, key, value), blocks.bias), self._rows, -1, hidden)
         if self._policy.tokens is not None and self._policy.tokens % self._policy.block_tokens == 0:
             return mixed
@@ -217,23 +224,23 @@ class _Expansion:
             self._bias = writer.op("Expand", [writer.unsqueeze(bias, 1, 2), shape])
         return self._bias
 
-    def _blocks_of(self, half_window: int) -> _Blocks:
-        if half_window not in self._blocks:
-            fixed = self._policy.tokens
-            is_dense = fixed is not None and fixed <= self._policy.dense_tokens
-            self._blocks[half_window] = self._one_block(half_window) if is_dense else self._plan_blocks(half_window)
-        return self._blocks[half_window]
+    def _blocks_of(self, half_window: int, heads: int) -> _Blocks:
+        if (half_window, heads) not in self._blocks:
+            is_dense = self._policy.tokens is not None and self._policy.tokens <= self._policy.dense_tokens
+            blocks = self._one_block(half_window) if is_dense else self._plan_blocks(half_window, heads)
+            self._blocks[half_window, heads] = blocks
+        return self._blocks[half_window, heads]
 
     def _one_block(self, half_window: int) -> _Blocks:
         writer, tokens = self._shared, self._policy.tokens
         if self._seen is not None and tokens is not None and tokens <= half_window + 1:
-            return _Blocks(None, None, None, None, self._global_bias())  # every token lies in every window
+            return _Blocks(None, None, None, None, None, self._global_bias())  # every token lies in every window
         positions = writer.range(self._tokens)
         near = self._near(writer.unsqueeze(positions, 0), writer.unsqueeze(positions, 0), half_window)
         if self._seen is not None:
             near = writer.op("And", [near, writer.unsqueeze(self._seen, 1)])
         bias = writer.op("Where", [near, writer.constant(0.0), writer.constant(UNSEEN)])
-        return _Blocks(None, None, None, None, writer.unsqueeze(bias, 1))
+        return _Blocks(None, None, None, None, None, writer.unsqueeze(bias, 1))
 
     def _near(self, queries: ir.Value, keys: ir.Value, half_window: int) -> ir.Value:
         """Say which keys lie in a query's window: (n, m, kw) bool for positions (n, m) and (n, kw)."""
@@ -241,7 +248,7 @@ class _Expansion:
         distance = writer.op("Sub", [writer.unsqueeze(queries, 2), writer.unsqueeze(keys, 1)])
         return writer.op("LessOrEqual", [writer.op("Abs", [distance]), writer.constant([half_window])])
 
-    def _plan_blocks(self, half_window: int) -> _Blocks:
+    def _plan_blocks(self, half_window: int, heads: int) -> _Blocks:
         writer, tokens = self._shared, self._tokens
         op, constant = writer.op, writer.constant
         one, window, block = constant([1]), constant([half_window]), self._policy.block_tokens
@@ -262,7 +269,14 @@ class _Expansion:
         bias = op("Where", [near, constant(0.0), constant(UNSEEN)])
         if self._seen is None:  # one row's blocks serve every row
             bias = op("Expand", [bias, op("Concat", [self._rows, one, one, one], axis=0)])
-        return _Blocks(queries, keys, size, width, writer.reshape_to(bias, -1, 1, size, width))
+        rows = self._rows_of(keys, heads) if self._policy.gathers_heads else None
+        return _Blocks(queries, keys, rows, size, width, writer.reshape_to(bias, -1, 1, size, width))
+
+    def _rows_of(self, keys: ir.Value, heads: int) -> ir.Value:
+        """Give where each head of each key lies where a token is A rows: (n, A, kw) int64 for positions (n, kw)."""
+        writer = self._shared
+        first = writer.op("Mul", [writer.unsqueeze(keys, 1), writer.constant([heads])])
+        return writer.op("Add", [first, writer.constant([[number] for number in range(heads)])])
 
 
 def _rotate(
@@ -281,6 +295,6 @@ def _attend(
     parts: Sequence[ir.Value],
     bias: ir.Value | None = None,
 ) -> ir.Value:
-    """Write MultiHeadAttention over (rows, queries, A*D) and (rows, keys, A*D)."""
+    """Write MultiHeadAttention over queries (rows, m, A*D), keys and values (rows, kw, A*D) or (rows, A, kw, D)."""
     inputs = [*parts, None, None, bias] if bias is not None else list(parts)
     return writer.op("MultiHeadAttention", inputs, MICROSOFT, num_heads=layer.heads, scale=layer.scale)

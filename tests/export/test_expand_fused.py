@@ -39,6 +39,7 @@ def fixed_policies(tokens: int, *, takes_mask: bool = True) -> dict[str, Policy]
 
 POLICIES = {
     "dynamic": lambda tokens: Policy(takes_mask=True),
+    "dynamic, heads gathered": lambda tokens: Policy(takes_mask=True, gathers_heads=True),
     "dynamic, rotated whole": lambda tokens: Policy(takes_mask=True, rotates_whole=True),
     "dynamic, column of 8": lambda tokens: Policy(takes_mask=True, column_width=8),
     "CUDA": specialise.cuda_policy,
@@ -62,10 +63,11 @@ def policy_at(request):
 
 @pytest.mark.parametrize("tokens", EDGES)
 @pytest.mark.parametrize("takes_mask", [True, False])
-def test_every_length_around_the_blocks_is_dense_attention(plant, every_kind, takes_mask, tokens):
+@pytest.mark.parametrize("gathers_heads", [True, False])
+def test_every_length_around_the_blocks_is_dense_attention(plant, every_kind, takes_mask, gathers_heads, tokens):
     planted = plant.from_lengths(every_kind, [tokens], tokens)
 
-    assert planted.difference(expand(Policy(takes_mask=takes_mask))) < NOISE
+    assert planted.difference(expand(Policy(takes_mask=takes_mask, gathers_heads=gathers_heads))) < NOISE
 
 
 @pytest.mark.parametrize("rows", [1, 3])
@@ -73,8 +75,20 @@ def test_every_length_around_the_blocks_is_dense_attention(plant, every_kind, ta
 @pytest.mark.parametrize("rotates_whole", [True, False])
 def test_rows_without_padding_need_no_mask(plant, every_kind, rows, tokens, rotates_whole):
     planted = plant.from_lengths(every_kind, [tokens] * rows, tokens)
+    policy = Policy(takes_mask=False, rotates_whole=rotates_whole, gathers_heads=not rotates_whole)
 
-    assert planted.difference(expand(Policy(takes_mask=False, rotates_whole=rotates_whole))) < NOISE
+    assert planted.difference(expand(policy)) < NOISE
+
+
+@pytest.mark.parametrize("lengths", [[777], [333, 40, 2]])
+def test_heads_gathered_apart_change_no_bit(plant, every_kind, lengths):
+    planted = plant.from_lengths(every_kind, lengths, max(lengths))
+
+    by_token, by_head = (
+        planted.answers(expand(Policy(takes_mask=True, gathers_heads=gathers))) for gathers in (False, True)
+    )
+
+    assert all((first == second).all() for first, second in zip(by_token, by_head, strict=True))
 
 
 @pytest.mark.parametrize("tokens", [HALF_WINDOW + 1, HALF_WINDOW + 2, 64, 2 * BLOCK + 1, 320])
