@@ -18,11 +18,11 @@ class InputReport(msgspec.Struct, frozen=True, omit_defaults=True):
     """How much of an input was read; nothing is cut without saying so.
 
     Attributes:
-        tokens: Length of the whole input with its special tokens, or of as much of it as was read.
+        tokens: Length of the whole input with its special tokens, or what it has at least.
         processed_tokens: Length of what the model read, with special tokens, windows counted once.
         truncated: Whether something was cut.
         windows: Number of windows; absent where the input was read in one piece.
-        tokens_lower_bound: Whether the input is longer than `tokens` says, because its end was not read.
+        tokens_lower_bound: Whether the input may be longer than `tokens` says, because its end was not read.
     """
 
     tokens: int

@@ -61,9 +61,8 @@ def text_lines(model: ServedModel, answer: answers.Answer | answers.FailedAnswer
     if isinstance(answer, answers.FailedAnswer):
         return [f"{answer.index}: {answer.error.code}: {answer.error.message}"]
     report = answer.input
-    length = (
-        f"{report.tokens} tokens" if not report.truncated else f"{report.processed_tokens} of {report.tokens} tokens"
-    )
+    tokens = f"at least {report.tokens}" if report.tokens_lower_bound else str(report.tokens)
+    length = f"{report.processed_tokens} of {tokens} tokens" if report.truncated else f"{tokens} tokens"
     windows = f", {report.windows} windows" if report.windows else ""
     head, *rest = _facts(model, answer)
     return [f"{answer.index}: {head}  ({length}{windows})", *rest]

@@ -2,7 +2,8 @@
 
 Content is tokenised once; rejecting, truncating and cutting into windows happen on token ids. The one exception is
 truncation for token heads, where spans must come from a text that the model read whole: the longest prefix of the
-text whose own tokens fit. Of a text that is far longer than what will be kept, only the beginning is read at all.
+text whose own tokens fit. A text that is far too long is read until that is sure, and no further: what is kept of it
+are its first tokens, and its end changes no more than some before the place where reading stopped.
 Source: the router's model runtime (text/windows.py, heads/grounded.py), whose lengths and cuts these reproduce.
 """
 
@@ -36,22 +37,23 @@ Item = str | Pair | Grounded
 # A text of more characters than this for each token that may be read is first read up to there: texts have four or
 # less for a token. Source: measured, 15 MB in one text took 17 s and 1.5 GB to refuse when read to the end.
 SURE_CHARACTERS = 8
-JOINED_TOKENS = 16  # of the word that is cut, which may be one token where it is whole
-READ_CHARACTERS = 1 << 16  # of a text that will be cut, where fewer would do: so many take some milliseconds
+READ_CHARACTERS = 1 << 16  # at least, where fewer would do: so many take some milliseconds
 
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """What was read of a text.
+    """What was read of a text: all of it, or more than may be kept.
 
     Attributes:
         text: As much of it as was read.
         content: Its tokens.
+        tokens: How many tokens the text has, or has at least.
         is_whole: Whether that is all of it.
     """
 
     text: str
     content: Content
+    tokens: int
     is_whole: bool
 
 
@@ -85,36 +87,15 @@ def read_items(
         tokenizer: The bundle's.
         rules: What holds for this request.
     """
-    refused = [_refuse_by_a_part(item, tokenizer, rules) for item in items]
-    pairs = zip(items, refused, strict=True)
-    wholes = [text for item, refusal in pairs if refusal is None for text in _texts(item)]
-    parts = iter(_read_parts(wholes, tokenizer, rules, with_offsets=head.kind == "token"))
+    parts = iter(_read_parts([text for item in items for text in _texts(item)], head, tokenizer, rules))
     readings: list[Reading | errors.ItemError] = []
-    for item, refusal in zip(items, refused, strict=True):
-        if refusal is not None:
-            readings.append(refusal)
-            continue
+    for item in items:
         own = [next(parts) for _ in _texts(item)]
         try:
             readings.append(_read(item, own, head, tokenizer, rules))
         except errors.ItemError as error:
             readings.append(error)
     return readings
-
-
-def _refuse_by_a_part(item: Item, tokenizer: Tokenizer, rules: policy.Policy) -> errors.ItemError | None:
-    """Refuse an input of which a part is too long already; None where that is not so, or where it will be cut."""
-    size = SURE_CHARACTERS * rules.max_tokens
-    for text in _texts_never_cut(item) if rules.overflow == "truncate" else _texts(item):
-        if len(text) > size:
-            part = text[:size]
-            if tokenizer.takes_words_whole:  # a word of any length may be one token; what is sure ends before it
-                part = part[: part.rfind(" ") + 1]
-            least = len(tokenizer.encode([part], with_offsets=False)[0].ids) - JOINED_TOKENS
-            if least > rules.max_tokens:
-                code = "max_length_exceeded" if rules.window is None else "scan_budget_exceeded"
-                return _too_long(code, f"at least {least}", rules.max_tokens)
-    return None
 
 
 def _texts(item: Item) -> tuple[str, ...]:
@@ -127,37 +108,34 @@ def _texts(item: Item) -> tuple[str, ...]:
             return (task.GROUNDED_PROMPT.format(question=item.question, context=item.context), item.answer)
 
 
-def _texts_never_cut(item: Item) -> tuple[str, ...]:
-    """Give the texts that are read whole even where what is too long is cut."""
-    return (item.answer,) if isinstance(item, Grounded) else ()
-
-
 def _read_parts(
-    wholes: Sequence[str], tokenizer: Tokenizer, rules: policy.Policy, *, with_offsets: bool
+    wholes: Sequence[str], head: heads.Head, tokenizer: Tokenizer, rules: policy.Policy
 ) -> list[_Part | errors.ItemError]:
-    """Read texts, as far as anything of them can be kept where they will be cut."""
-    size = max(READ_CHARACTERS, SURE_CHARACTERS * rules.max_tokens)
-    if rules.overflow == "truncate" and any(len(whole) > size for whole in wholes):
-        return [_read_beginning(whole, size, tokenizer, rules, with_offsets=with_offsets) for whole in wholes]
+    """Read texts, each to its end or until it has more tokens than are ever kept."""
+    size, with_offsets = max(READ_CHARACTERS, SURE_CHARACTERS * rules.max_tokens), head.kind == "token"
+    if max(map(len, wholes), default=0) > size:
+        return [_read_part(whole, size, tokenizer, rules, with_offsets=with_offsets) for whole in wholes]
     found = _encode_all(wholes, tokenizer, with_offsets=with_offsets)
     return [
-        content if isinstance(content, errors.ItemError) else _Part(whole, content, is_whole=True)
+        content if isinstance(content, errors.ItemError) else _Part(whole, content, len(content.ids), is_whole=True)
         for whole, content in zip(wholes, found, strict=True)
     ]
 
 
-def _read_beginning(
+def _read_part(
     whole: str, size: int, tokenizer: Tokenizer, rules: policy.Policy, *, with_offsets: bool
 ) -> _Part | errors.ItemError:
-    """Read so many characters, and twice as many again while they hold fewer tokens than may be kept."""
+    """Read so many characters, and twice as many again while it is not sure that they hold too many tokens."""
     while True:
         text = whole[:size]
         (content,) = _encode_all([text], tokenizer, with_offsets=with_offsets)
         if isinstance(content, errors.ItemError):
             return content
-        is_whole = size >= len(whole)
-        if is_whole or len(content.ids) >= rules.max_tokens + JOINED_TOKENS:
-            return _Part(text, content, is_whole)
+        if size >= len(whole):
+            return _Part(text, content, len(content.ids), is_whole=True)
+        sure = len(content.ids) - tokenizer.unsettled_tokens
+        if sure > rules.max_tokens:
+            return _Part(text, content, sure, is_whole=False)
         size *= 2
 
 
@@ -186,9 +164,9 @@ def _read(
         case (str(), "text"):
             return _read_text(parts[0], tokenizer, rules, spans=head.kind == "token")
         case (Pair(), "pair"):
-            return _read_pair(parts[0].content, parts[1].content, tokenizer, rules)
+            return _read_pair(parts[0], parts[1], tokenizer, rules)
         case (Grounded(), "grounded"):
-            return _read_grounded(item, parts[0], parts[1].content, tokenizer, rules)
+            return _read_grounded(item, parts[0], parts[1], tokenizer, rules)
     taken = {"text": "a text", "pair": "text and text_pair", "grounded": "context, question and answer"}[head.inputs]
     raise invalid_input("another kind of input", taken)
 
@@ -197,14 +175,14 @@ def _read_text(part: _Part, tokenizer: Tokenizer, rules: policy.Policy, *, spans
     text, content = part.text, part.content
     if not text:
         raise invalid_input("an empty text", "a text")
-    tokens = len(content.ids) + tokenizer.special_count
+    tokens = part.tokens + tokenizer.special_count
     if rules.window is not None:
-        return _read_windows(text, content, tokenizer, rules, rules.window)
+        return _read_windows(part, tokenizer, rules, rules.window)
     if tokens <= rules.max_tokens:
         report = answers.InputReport(tokens, tokens, truncated=False)
         return Reading((tokenizer.frame(content.ids),), report, text, content.offsets)
     if rules.overflow == "reject":
-        raise _too_long("max_length_exceeded", tokens, rules.max_tokens)
+        raise _too_long("max_length_exceeded", tokens, rules.max_tokens, is_exact=part.is_whole)
     keep = rules.max_tokens - tokenizer.special_count
     if spans:
         text, content = _fitting_prefix(text, content, keep, tokenizer)
@@ -215,18 +193,16 @@ def _read_text(part: _Part, tokenizer: Tokenizer, rules: policy.Policy, *, spans
     return Reading((row,), report, text, content.offsets)
 
 
-def _read_windows(
-    text: str, content: Content, tokenizer: Tokenizer, rules: policy.Policy, window: heads.Window
-) -> Reading:
-    tokens = len(content.ids) + tokenizer.special_count
+def _read_windows(part: _Part, tokenizer: Tokenizer, rules: policy.Policy, window: heads.Window) -> Reading:
+    content, tokens = part.content, part.tokens + tokenizer.special_count
     if tokens > rules.max_tokens:
-        raise _too_long("scan_budget_exceeded", tokens, rules.max_tokens)
+        raise _too_long("scan_budget_exceeded", tokens, rules.max_tokens, is_exact=part.is_whole)
     if not content.ids:
         raise invalid_input("a text without tokens", "a text with something to scan")
     slices = windows.plan_windows(len(content.ids), tokenizer.special_count, window)
     rows = tuple(tokenizer.frame(content.ids[piece.start : piece.end]) for piece in slices)
     report = answers.InputReport(tokens, tokens, truncated=False, windows=len(slices))
-    return Reading(rows, report, text, content.offsets, slices)
+    return Reading(rows, report, part.text, content.offsets, slices)
 
 
 def _fitting_prefix(text: str, content: Content, keep: int, tokenizer: Tokenizer) -> tuple[str, Content]:
@@ -242,27 +218,29 @@ def _fitting_prefix(text: str, content: Content, keep: int, tokenizer: Tokenizer
     return prefix, fitted
 
 
-def _read_pair(first: Content, second: Content, tokenizer: Tokenizer, rules: policy.Policy) -> Reading:
-    tokens = len(first.ids) + len(second.ids) + tokenizer.pair_special_count
+def _read_pair(first: _Part, second: _Part, tokenizer: Tokenizer, rules: policy.Policy) -> Reading:
+    tokens = first.tokens + second.tokens + tokenizer.pair_special_count
     if tokens > rules.max_tokens:
-        raise _too_long("max_length_exceeded", tokens, rules.max_tokens)
-    return Reading((tokenizer.frame_pair(first.ids, second.ids),), answers.InputReport(tokens, tokens, truncated=False))
+        is_exact = first.is_whole and second.is_whole
+        raise _too_long("max_length_exceeded", tokens, rules.max_tokens, is_exact=is_exact)
+    row = tokenizer.frame_pair(first.content.ids, second.content.ids)
+    return Reading((row,), answers.InputReport(tokens, tokens, truncated=False))
 
 
-def _read_grounded(
-    item: Grounded, prompt: _Part, answer: Content, tokenizer: Tokenizer, rules: policy.Policy
-) -> Reading:
+def _read_grounded(item: Grounded, prompt: _Part, answer: _Part, tokenizer: Tokenizer, rules: policy.Policy) -> Reading:
     """Read prompt and answer as a pair; truncation keeps the whole answer and cuts the prompt's tail."""
     if not item.answer:
         raise invalid_input("an empty answer", "an answer to check")
-    tokens = len(prompt.content.ids) + len(answer.ids) + tokenizer.pair_special_count
-    room = rules.max_tokens - len(answer.ids) - tokenizer.pair_special_count
+    tokens = prompt.tokens + answer.tokens + tokenizer.pair_special_count
+    room = rules.max_tokens - answer.tokens - tokenizer.pair_special_count
     cut = tokens > rules.max_tokens
     if cut and (rules.overflow == "reject" or room < 0):
-        raise _too_long("max_length_exceeded", tokens, rules.max_tokens)
-    row = tokenizer.frame_pair(prompt.content.ids[:room] if cut else prompt.content.ids, answer.ids)
+        is_exact = prompt.is_whole and answer.is_whole
+        raise _too_long("max_length_exceeded", tokens, rules.max_tokens, is_exact=is_exact)
+    kept = prompt.content.ids[:room] if cut else prompt.content.ids
+    row = tokenizer.frame_pair(kept, answer.content.ids)
     report = answers.InputReport(tokens, len(row.ids), truncated=cut, tokens_lower_bound=not prompt.is_whole)
-    return Reading((row,), report, item.answer, answer.offsets)
+    return Reading((row,), report, item.answer, answer.content.offsets)
 
 
 def invalid_input(found: str, expected: str) -> errors.ItemError:
@@ -272,10 +250,10 @@ def invalid_input(found: str, expected: str) -> errors.ItemError:
     )
 
 
-def _too_long(code: str, tokens: int | str, limit: int) -> errors.ItemError:
+def _too_long(code: str, tokens: int, limit: int, *, is_exact: bool) -> errors.ItemError:
     return errors.ItemError(
         code,
-        f"{tokens} tokens",
+        f"{tokens} tokens" if is_exact else f"at least {tokens} tokens",
         expected=f"at most {limit}",
         where="input",
         fix="Shorten it, or choose another options.overflow: nothing is cut unless you ask.",

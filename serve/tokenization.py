@@ -21,6 +21,9 @@ import tokenizers
 
 from vela.graphs import bundle, digests, errors, manifest
 
+# Tokens at a cut that may be others, or one, where the text goes on: the longest in use have some thirty characters.
+JOINED_TOKENS = 64
+
 Ids = tuple[int, ...]
 Offsets = tuple[tuple[int, int], ...]
 
@@ -116,9 +119,14 @@ class Tokenizer:
         return len(self.facts.prefix) + len(self.facts.suffix)
 
     @property
-    def takes_words_whole(self) -> bool:
-        """Whether a word is one unknown token where it is too long, as in WordPiece."""
-        return isinstance(self._inner.model, tokenizers.models.WordPiece | tokenizers.models.WordLevel)
+    def unsettled_tokens(self) -> int:
+        """By how many tokens, at most, the part of a text may have more than the text has there, or other ones.
+
+        WordPiece makes one token of a word of too many characters, and of its beginning up to one for each.
+        """
+        model = self._inner.model
+        longest: int = getattr(model, "max_input_chars_per_word", 0)
+        return max(JOINED_TOKENS, longest)
 
     @property
     def pair_special_count(self) -> int:

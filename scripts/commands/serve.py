@@ -112,8 +112,11 @@ def _read_key(path: Path) -> str:
     from vela.graphs import errors
 
     key = path.read_text(encoding="utf-8").partition("\n")[0].strip()
-    if not key:
+    if not key or not key.isascii() or not key.isprintable():
         raise errors.InvalidRequest(
-            "an empty first line", expected="a key", where=str(path), fix="Write the key into the file's first line."
+            "a first line with other characters" if key else "an empty first line",
+            expected="a key of printable ASCII, which every client sends alike",
+            where=str(path),
+            fix="Write the key into the file's first line.",
         )
     return key

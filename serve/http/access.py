@@ -13,8 +13,6 @@ import uuid
 from collections.abc import Mapping
 from typing import Any
 
-from starlette.types import Scope
-
 from vela.graphs import errors
 from vela.serve.http.exchange import Exchange
 
@@ -52,19 +50,19 @@ def require_key(headers: Mapping[bytes, bytes], key: str | None) -> None:
     )
 
 
-def log(scope: Scope, status: int, exchange: Exchange) -> None:
+def log(method: str, path: str, status: int, exchange: Exchange) -> None:
     """Write a request's line."""
     if logger.isEnabledFor(logging.INFO):
         facts = {
             "request_id": exchange.request_id,
-            "method": scope["method"],
-            "path": scope["path"],
+            "method": method,
+            "path": path,
             "status": status,
             "model": exchange.model_name,
             "graphs": exchange.graph_ids,
             "timing_ms": exchange.timing_ms(),
         }
-        logger.info("%s %s %d", scope["method"], scope["path"], status, extra={"facts": facts})
+        logger.info("%s %s %d", method, path, status, extra={"facts": facts})
 
 
 class JsonFormatter(logging.Formatter):

@@ -84,24 +84,23 @@ def _answering(service: Service, post: routes.Post) -> Answering:
     decoder = msgspec.json.Decoder(post.request)
 
     async def answer(scope: Scope, receive: Receive) -> tuple[int, dict[str, str], bytes]:
-        headers = dict(scope["headers"])
+        headers = dict(reversed(scope["headers"]))  # of a name that is given twice the first counts
         watch = lambda: asyncio.create_task(body.wait_until_gone(receive))  # noqa: E731
         exchange = Exchange(watch, access.request_id_of(headers))
         status, content = await _answer(service, post, decoder, headers, receive, exchange)
         exchange.mark("serialize")
         told = exchange.headers()
         # counted and logged when the answer is on its way
-        asyncio.get_running_loop().call_soon(_note, service, scope, status, exchange)
+        asyncio.get_running_loop().call_soon(_note, service, post.path, scope, status, exchange)
         return status, told | {"content-type": health.JSON, "content-length": str(len(content))}, content
 
     return answer
 
 
-def _note(service: Service, scope: Scope, status: int, exchange: Exchange) -> None:
-    path = scope["path"]
+def _note(service: Service, path: str, scope: Scope, status: int, exchange: Exchange) -> None:
     service.metrics.requests.labels(path, exchange.model_name, status).inc()
     service.metrics.duration.labels(path).observe(exchange.elapsed_s())
-    access.log(scope, status, exchange)
+    access.log(scope["method"], path, status, exchange)
 
 
 async def _answer(
@@ -138,7 +137,7 @@ def _get_endpoint(service: Service, get: routes.Get) -> Endpoint:
 
     async def endpoint(request: Request) -> Response:
         try:
-            access.require_key(dict(request.scope["headers"]), None if is_open else service.settings.api_key)
+            access.require_key(dict(reversed(request.scope["headers"])), None if is_open else service.settings.api_key)
         except errors.Unauthorized as error:
             status, code = http_errors.status_of(error)
             return Response(http_errors.error_body(code, str(error)), status, media_type=health.JSON)

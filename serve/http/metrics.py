@@ -38,7 +38,11 @@ class Metrics:
             "vela_infer_seconds", "Forwards of a request.", ("model", "ep"), registry=registry, buckets=DURATIONS_S
         )
         self.input_tokens = Histogram(
-            "vela_input_tokens", "Tokens of an input.", ("model",), registry=registry, buckets=LENGTHS
+            "vela_input_tokens",
+            "Tokens of an input, as far as read.",
+            ("model",),
+            registry=registry,
+            buckets=LENGTHS,
         )
         self.pad_tokens = Counter("vela_pad_tokens", "Tokens that only filled a bucket.", ("model",), registry=registry)
         self.windows = Counter("vela_windows", "Windows that ran.", ("model",), registry=registry)

@@ -1,7 +1,8 @@
 """A request's way through the server, once its body is decoded: read, queue, run, finish.
 
 The event loop does what takes microseconds; longer tokenising and decoding go to a small pool, forwards to the lane.
-While forwards wait or run, the client and the deadline are watched: whoever is gone or too late costs nothing more.
+While long texts are read and forwards wait or run, the client and the deadline are watched: whoever is gone or too late
+costs nothing more.
 """
 
 import asyncio
@@ -34,7 +35,8 @@ Readings = Sequence[Reading | errors.ItemError]
 # Work of more characters or tokens than this leaves the event loop: 4,096 characters tokenise in about a millisecond,
 # and a thread and back costs a tenth of that.
 OFFLOAD_ABOVE = 4_096
-# Characters that are read at a time for one request: what is given up, or not yet due, waits for no more than these.
+# Characters that are read at a time for one request, but for one longer text: what is given up, or not yet due, waits
+# for no more than these.
 READ_AT_ONCE = 1 << 16
 POOL_THREADS = 2
 GONE = "unavailable"

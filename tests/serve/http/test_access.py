@@ -1,5 +1,7 @@
 """Keys and request ids."""
 
+from pathlib import Path
+
 import pytest
 from starlette.testclient import TestClient
 
@@ -33,6 +35,17 @@ def test_with_the_key_everything_is(locked: TestClient) -> None:
     assert locked.get("/v1/models", headers=headers).status_code == 200
 
 
+def test_of_two_keys_the_first_counts(locked: TestClient) -> None:
+    right, wrong = ("authorization", f"Bearer {KEY}"), ("authorization", "Bearer other")
+
+    statuses = [
+        locked.post("/v1/classify", json=BODY, headers=[*order]).status_code
+        for order in ((right, wrong), (wrong, right))
+    ]
+
+    assert statuses == [200, 401]
+
+
 @pytest.mark.parametrize("path", ["/health", "/livez", "/metrics", "/docs", "/openapi.json"])
 def test_probes_scrapers_and_the_description_need_no_key(locked: TestClient, path: str) -> None:
     assert locked.get(path).status_code == 200
@@ -41,6 +54,17 @@ def test_probes_scrapers_and_the_description_need_no_key(locked: TestClient, pat
 def test_the_description_says_that_a_key_is_needed(locked: TestClient, client: TestClient) -> None:
     assert locked.get("/openapi.json").json()["security"] == [{"key": []}]
     assert "security" not in client.get("/openapi.json").json()
+
+
+@pytest.mark.parametrize("line", ["", "  ", "schlüssel", "tab\tinside"])
+def test_a_key_that_clients_could_send_in_several_ways_is_refused(bag_store: Path, tmp_path: Path, vela, line) -> None:
+    file = tmp_path / "key.txt"
+    file.write_text(f"{line}\nanother line\n", encoding="utf-8")
+
+    status, _, err = vela("serve", "--store", str(bag_store), "--port", "0", "--api-key-file", str(file))
+
+    assert status == 1
+    assert "expected a key of printable ASCII" in err
 
 
 def test_settings_do_not_show_the_key() -> None:

@@ -18,6 +18,7 @@ from vela.serve import registry, tokenization
 from vela.serve.http.app import CLIENT_CLOSED, build_app
 from vela.serve.http.service import OFFLOAD_ABOVE, READ_AT_ONCE
 from vela.serve.model import ServedModel
+from vela.serve.reading import READ_CHARACTERS
 
 PATIENCE_S = 10.0
 
@@ -37,7 +38,7 @@ def test_a_text_that_is_far_too_long_is_refused_without_reading_all_of_it(
 
     assert results[0]["error"]["code"] == "max_length_exceeded"
     assert "error" not in results[1]
-    assert sum(read) < 10_000
+    assert sum(read) < 2 * READ_CHARACTERS
 
 
 def test_a_deadline_ends_the_reading_of_a_text(own: registry.Registry, monkeypatch: pytest.MonkeyPatch) -> None:
