@@ -30,6 +30,7 @@ from numpy.typing import NDArray
 
 from vela.serve import host
 from vela.verify import checkpoint
+from vela.verify.architecture import modernbert
 
 LENGTHS = (16, 64, 128, 512, 2048)
 FEWER_ABOVE_TOKENS = 2048
@@ -85,7 +86,10 @@ class Contest:
 
     def input_ids(self, tokens: int) -> NDArray[np.int64]:
         """Draw (1, T) token ids, the same at every call; the first few ids are special tokens in this family."""
-        return np.random.default_rng(tokens).integers(5, self.source.architecture.vocabulary_size, (1, tokens))
+        architecture = self.source.architecture
+        if not isinstance(architecture, modernbert.ModernBert):
+            raise TypeError(f"the benchmark is of ModernBERT, not of {type(architecture).__name__}")
+        return np.random.default_rng(tokens).integers(5, architecture.vocabulary_size, (1, tokens))
 
     def close(self) -> None:
         """End every worker."""
@@ -131,8 +135,8 @@ def make_graphs(arguments: argparse.Namespace) -> peers.Setup:
         _export("bundle", arguments.checkpoint, bundle)
     if wanted & {"plain", "openvino"}:
         _export("plain", arguments.checkpoint, plain)
-    paths = (arguments.checkpoint, bundle, plain / peers.PLAIN_FILE)
-    return peers.Setup("", *map(os.fspath, paths), arguments.threads)
+    graph = os.fspath(plain / peers.PLAIN_FILE)
+    return peers.Setup("", os.fspath(arguments.checkpoint), os.fspath(bundle), graph, arguments.threads)
 
 
 def _export(kind: str, source: Path, folder: Path) -> None:

@@ -68,7 +68,8 @@ class Peer:
 
     def logits(self) -> np.ndarray:
         """Give the last run's logits."""
-        return self._logits.cpu().numpy()
+        found: np.ndarray = self._logits.cpu().numpy()
+        return found
 
     def _forward(self) -> torch.Tensor:
         with torch.inference_mode():

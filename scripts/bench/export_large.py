@@ -26,7 +26,8 @@ def measure(work: Path, buckets: str) -> dict[str, object]:
     if not (checkpoint / "tokenizer_config.json").exists():
         subprocess.run([sys.executable, Path(__file__).with_name("large_checkpoint.py"), checkpoint], check=True)
     shutil.rmtree(out, ignore_errors=True)
-    command = [Path(sys.executable).with_name("vela"), "export", "--checkpoint", checkpoint, "--out", out]
+    command: list[str | Path] = [Path(sys.executable).with_name("vela"), "export"]
+    command += ["--checkpoint", checkpoint, "--out", out]
     started = time.monotonic()
     exporting = subprocess.Popen([*command, "--buckets", buckets], stdout=subprocess.DEVNULL)
     _, status, usage = os.wait4(exporting.pid, 0)  # its own peak, not that of whatever made the checkpoint

@@ -31,7 +31,6 @@ from vela.serve.model import ServedModel
 
 LEAVING = 1_000
 AFTER = 100
-CAPACITY_S = 5.0
 GROWTH = 1.1  # of resident memory: allocators keep a little
 SETTLE_S = 2.0
 
@@ -80,7 +79,7 @@ def percentile(found: Sequence[tuple[int, float]], rank: float) -> float:
 def measure(server: serving.Server, texts: Sequence[str], arguments: argparse.Namespace) -> dict[str, Any]:
     """Measure unloaded, overload, and give callers that leave."""
     alone = [asyncio.run(ask(server.port, text)) for text in texts]
-    capacity = serving.measure_rate(server, texts, serving.CALLERS, CAPACITY_S, {})
+    capacity = serving.measure_rate(server, serving.Asking(texts, {}), serving.CALLERS, arguments.capacity_s)
     before = server.memory_bytes()
     found = asyncio.run(load(server.port, texts, arguments.times * capacity, arguments.seconds))
     time.sleep(SETTLE_S)
@@ -111,6 +110,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=60.0)
     parser.add_argument("--tokens", type=int, default=64)
     parser.add_argument("--times", type=float, default=10.0, help="what the server can do")
+    parser.add_argument("--capacity-s", type=float, default=5.0, help="for how long that is measured before")
     arguments = parser.parse_args()
     model = ServedModel.open(bundles.Bundle.open(arguments.bundle))
     texts = serving.make_texts(model, arguments.tokens, 64, seed=5)

@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -145,12 +145,13 @@ class Worker:
         with contextlib.suppress(BrokenPipeError):
             self._process.communicate()
 
-    def _read(self) -> dict:
+    def _read(self) -> dict[str, Any]:
         line = self._process.stdout.readline() if self._process.stdout else ""
         if not line:
             self.close()
             raise WorkerLostError(f"{self.engine} ended with status {self._process.returncode}")
-        return json.loads(line)
+        reply: dict[str, Any] = json.loads(line)
+        return reply
 
 
 def serve(setup: Setup) -> None:
@@ -215,7 +216,10 @@ def _load_torch(setup: Setup) -> Run:
 
     def run(ids: NDArray[np.int64]) -> NDArray[np.float32]:
         with torch.inference_mode():
-            return model(**{name: torch.from_numpy(value) for name, value in _feeds(ids).items()}).logits.numpy()
+            logits: NDArray[np.float32] = model(
+                **{name: torch.from_numpy(value) for name, value in _feeds(ids).items()}
+            ).logits.numpy()
+            return logits
 
     return run
 

@@ -1,0 +1,38 @@
+"""The serving benchmarks run, and say what they measured; no test looks at a time, the machine may be busy."""
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+BENCH = Path(__file__).resolve().parents[2] / "scripts" / "bench"
+
+
+@pytest.fixture(scope="module")
+def bundle(bundles: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return Path(shutil.copytree(bundles["tiny-guard"], tmp_path_factory.mktemp("bench") / "bundle"))
+
+
+def run(script: str, *arguments: str | Path) -> dict:
+    done = subprocess.run([sys.executable, BENCH / script, *arguments], capture_output=True, text=True, check=False)
+    assert done.stdout, done.stderr
+    return json.loads(done.stdout)
+
+
+def test_rates_and_overhead_are_measured_and_answers_compared(bundle: Path) -> None:
+    found = run("serving.py", bundle, "--rounds", "1", "--seconds", "0.2")
+
+    assert found["load"]["compared_answers"] > 0
+    assert all(rate > 0 for rates in found["load"]["rates_per_s"].values() for rate in rates.values())
+    assert all(part["total_less_forward_ms"] > 0 for part in found["overhead"].values())
+
+
+def test_load_is_given_at_a_rate_and_callers_that_leave_are_followed_by_answers(bundle: Path) -> None:
+    found = run("overload.py", bundle, "--seconds", "1", "--capacity-s", "0.3", "--times", "0.2")
+
+    assert found["statuses"].keys() <= {"200", "429", "503"}
+    assert found["after_1000_left"] == {"200": 100}
+    assert found["holds"].keys() == {"only 200, 429 and 503", "admitted in time", "memory", "recovers"}
