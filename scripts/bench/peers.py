@@ -216,9 +216,8 @@ def _load_torch(setup: Setup) -> Run:
 
     def run(ids: NDArray[np.int64]) -> NDArray[np.float32]:
         with torch.inference_mode():
-            logits: NDArray[np.float32] = model(
-                **{name: torch.from_numpy(value) for name, value in _feeds(ids).items()}
-            ).logits.numpy()
+            feeds = {name: torch.from_numpy(value) for name, value in _feeds(ids).items()}
+            logits: NDArray[np.float32] = model(**feeds).logits.numpy()
             return logits
 
     return run
