@@ -11,7 +11,7 @@ from typing import Literal, Self
 
 from vela.graphs import bundle as bundles
 from vela.graphs import errors, golden, heads, manifest, verdicts
-from vela.serve import buckets, engine, golden_check, joining, policy
+from vela.serve import buckets, engine, golden_check, joining, policy, providers
 from vela.serve import device as devices
 from vela.serve.batching import BatchedForward, Padding
 from vela.serve.costs import Costs
@@ -81,9 +81,11 @@ class ServedModel:
             batching: Whether requests may ask for the profile `batching`: graphs that take padded rows are loaded too.
 
         Raises:
+            ProviderUnavailable: nothing runs on that device here.
             BundleError: a file, the manifest or the evidence is not as demanded.
             EngineError: a graph does not load there, or does not give the golden answers.
         """
+        providers.require_provider(device)  # before a gigabyte is read
         opened.check_files()
         head = opened.manifest.head()
         names = buckets.outputs_of(head, opened.manifest)

@@ -35,9 +35,7 @@ def observing(options: Any) -> Iterator[Callable[[Any, Callable[[], object]], Pl
 
 def _asked(session: Any) -> Placed:
     placed: dict[str, list[str]] = {}
-    for (
-        part
-    ) in session.get_provider_graph_assignment_info():  # a provider has many parts; on the CPU, one for each node
+    for part in session.get_provider_graph_assignment_info():  # many of a provider; on the CPU one for each node
         placed.setdefault(part.ep_name, []).extend(node.op_type for node in part.get_nodes())
     return placed
 

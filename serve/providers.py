@@ -6,8 +6,10 @@ those that ran.
 Source: reference measurements with ONNX Runtime 1.22.2 to 1.32.0 on how a session falls back silently.
 """
 
+import ctypes
 import os
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from vela.graphs import errors, record
@@ -27,6 +29,12 @@ OVERRIDES: Mapping[devices.DeviceKind, tuple[str, ...]] = {
     "rocm": ("ORT_ROCM_", "PYTORCH_TUNABLEOP_"),
     "cuda": ("NVIDIA_TF32_OVERRIDE", "ORT_CUDNN_", "ORT_TENSORRT_"),
 }
+# Where the libraries of a provider come from.
+LIBRARIES: Mapping[devices.DeviceKind, str] = {
+    "migraphx": "ROCm 7.2 with MIGraphX, as in deploy/Dockerfile.migraphx",
+    "rocm": "ROCm 7, as in AMD's rocm/dev images",
+    "cuda": "CUDA 13 and cuDNN 9: the nvidia-* packages of PyPI, or NVIDIA's images",
+}
 # Variables that change how a graph is compiled and that operators may need: they are written into the record.
 RECORDED: Mapping[devices.DeviceKind, tuple[str, ...]] = {
     "cpu": ("ORT_DISABLE_FLASH_ATTENTION",),
@@ -37,7 +45,7 @@ RECORDED: Mapping[devices.DeviceKind, tuple[str, ...]] = {
 
 
 def require_provider(device: devices.Device, environment: Mapping[str, str] = os.environ) -> None:
-    """Refuse a device that the installed build does not offer, or whose options the environment would override.
+    """Refuse a device that this build or this machine cannot offer, or whose options the environment would override.
 
     Raises:
         ProviderUnavailable: with what to install or to unset.
@@ -58,6 +66,29 @@ def require_provider(device: devices.Device, environment: Mapping[str, str] = os
             where=f"--device {device}",
             fix=f"Unset {', '.join(names)}; precision and cache are options of Vela.",
         )
+    if device.kind != "cpu":
+        _require_libraries(device)
+
+
+def _require_libraries(device: devices.Device) -> None:
+    """Load the provider's library, and with it those that it needs, so that a missing one has a name.
+
+    ONNX Runtime does this too, when the first session is made: 1.22 then only logs what is missing, and says that nodes
+    were left to the CPU.
+    """
+    folder = Path(onnxruntime.__file__).parent / "capi"
+    if device.kind == "cuda" and hasattr(onnxruntime, "preload_dlls"):
+        onnxruntime.preload_dlls()  # what pip installed lies where no loader looks
+    try:
+        ctypes.CDLL(str(folder / "libonnxruntime_providers_shared.so"), ctypes.RTLD_GLOBAL)
+        ctypes.CDLL(str(folder / f"libonnxruntime_providers_{device.kind}.so"))
+    except OSError as cause:
+        raise errors.ProviderUnavailable(
+            f"{' '.join(installed_build())}, whose {device.provider} does not load: {cause}",
+            expected=f"the libraries that {device.provider} needs",
+            where=f"--device {device}",
+            fix=f"Install them ({LIBRARIES[device.kind]}), or ask for --device cpu.",
+        ) from cause
 
 
 def named(patterns: tuple[str, ...], environment: Mapping[str, str]) -> list[str]:

@@ -67,15 +67,17 @@ def command(
     check: bool,
 ) -> None:
     """Serve the proven models of a store over HTTP."""
-    from vela.serve import engine, registry
+    from vela.serve import engine, providers, registry
     from vela.serve.device import Device
     from vela.serve.http import server
     from vela.serve.http.service import Settings
 
     _set_up_logging(log_format, access_log=access_log)
+    asked = Device.parse(device)
+    providers.require_provider(asked)  # once, and not for each model
     plan = registry.Plan(
         registry.sources_from_store(store, [name for name in models.split(",") if name]),
-        Device.parse(device),
+        asked,
         "any_engine" if accept_unverified_engine else "this_engine",
         engine.SessionOptions(threads=threads) if threads else None,
         public_key,

@@ -12,8 +12,14 @@ OFFERED = ["MIGraphXExecutionProvider", "ROCMExecutionProvider", "CUDAExecutionP
 
 @pytest.fixture
 def every_build(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A build that offers every provider."""
+    """A build that says that it offers every provider, as builds do whose libraries are missing."""
     monkeypatch.setattr(onnxruntime, "get_available_providers", lambda: OFFERED)
+
+
+@pytest.fixture
+def every_library(monkeypatch: pytest.MonkeyPatch, every_build: None) -> None:
+    """A machine on which they load."""
+    monkeypatch.setattr(providers, "_require_libraries", lambda _: None)
 
 
 @pytest.mark.parametrize("device", ["migraphx:0", "rocm:1", "cuda:0"])
@@ -35,13 +41,23 @@ def test_a_device_that_the_build_does_not_offer_is_refused_with_what_offers_it(d
         ("cuda:0", "NVIDIA_TF32_OVERRIDE"),
     ],
 )
-@pytest.mark.usefixtures("every_build")
+@pytest.mark.usefixtures("every_library")
 def test_a_variable_that_overrides_options_is_refused_even_as_0(device: str, name: str) -> None:
     with pytest.raises(errors.ProviderUnavailable, match=f"Unset {name}"):
         providers.require_provider(Device.parse(device), {name: "0", "PATH": "/bin"})
 
     providers.require_provider(Device.parse(device), {name: "", "PATH": "/bin"})
     providers.require_provider(CPU, {name: "0"})
+
+
+@pytest.mark.parametrize("kind", ["migraphx", "rocm", "cuda"])
+@pytest.mark.usefixtures("every_build")
+def test_a_library_that_is_missing_has_a_name(kind: str) -> None:
+    with pytest.raises(errors.ProviderUnavailable) as refused:
+        providers.require_provider(Device.parse(f"{kind}:0"), {})
+
+    assert f"libonnxruntime_providers_{kind}.so" in str(refused.value)
+    assert Device.parse(f"{kind}:0").provider in str(refused.value)
 
 
 @pytest.mark.parametrize(
