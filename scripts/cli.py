@@ -20,6 +20,7 @@ COMMANDS = {
     "publish": "Copy a proven bundle into a store.",
     "serve": "Serve the proven models of a store over HTTP.",
     "predict": "Answer texts on the command line.",
+    "doctor": "Say what keeps this machine from serving, and how to mend it.",
     "inspect": "Say what is in a bundle or an ONNX file.",
     "models": "List the pinned models.",
 }
