@@ -15,6 +15,7 @@ from vela.serve import buckets, engine, golden_check, joining, policy, providers
 from vela.serve import device as devices
 from vela.serve.batching import BatchedForward, Padding
 from vela.serve.costs import Costs
+from vela.serve.deployment import Deployment
 from vela.serve.forward import Forward, Loaded
 from vela.serve.reading import Item, Reading, read_items
 from vela.serve.runtime import installed_build
@@ -29,6 +30,49 @@ Tokenizers = MutableMapping[manifest.TokenizerFacts, Tokenizer]
 # Tokens of the rows that a graph of any length is warmed up with; what longer ones cost is learnt when they come.
 WARM_UP_TOKENS = (16, 128, 512)
 MOST_SETTLED = 64
+ON_THE_CPU = Deployment()
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """What of a bundle a deployment takes, settled before any of it is loaded.
+
+    Attributes:
+        head: The head, as it is deployed.
+        ladders: For each output that can be asked for, the graphs that give it.
+        padded: The same of graphs that take padded rows; empty without the profile `batching`.
+    """
+
+    head: heads.Head
+    ladders: Mapping[str, buckets.Ladder]
+    padded: Mapping[str, buckets.Ladder]
+
+    @classmethod
+    def of(cls, opened: bundles.Bundle, deployment: Deployment, demand: Demand) -> Self:
+        """Choose the graphs that a deployment needs; files are not read, and digests are not checked.
+
+        Raises:
+            ProviderUnavailable: nothing runs on that device here.
+            InvalidRequest: the deployment asks for what the model does not take.
+            BundleError: there is no graph for that device, or no evidence as demanded.
+        """
+        device = deployment.device
+        providers.require_provider(device)
+        head = deployment.limit(opened.manifest.head())
+        names = buckets.outputs_of(head, opened.manifest)
+        ladders = {name: buckets.build_ladder(opened.manifest, head, name, device) for name in names}
+        padded = {
+            name: buckets.build_ladder(opened.manifest, head, name, device, for_padded=True)
+            for name in (names if deployment.batching else ())
+        }
+        chosen = cls(head, ladders, padded)
+        _check_evidence(opened, [graph.id for graph in chosen.graphs], device, demand)
+        return chosen
+
+    @property
+    def graphs(self) -> tuple[manifest.Graph, ...]:
+        """All graphs, each once."""
+        return buckets.graphs_in_use([*self.ladders.values(), *self.padded.values()])
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,42 +107,34 @@ class ServedModel:
     def open(
         cls,
         opened: bundles.Bundle,
-        device: devices.Device = devices.CPU,
+        deployment: Deployment = ON_THE_CPU,
         *,
         demand: Demand = "this_engine",
         session_options: engine.SessionOptions | None = None,
         tokenizers: Tokenizers | None = None,
-        batching: bool = False,
     ) -> Self:
         """Check a bundle and load it.
 
         Args:
             opened: A published bundle, or one that export wrote.
-            device: Where its graphs must run.
+            deployment: Where its graphs must run, and what it takes. With the profile `batching`, graphs that take
+                padded rows are loaded too.
             demand: What must be proven of each graph that will be used.
             session_options: Threads and optimisation.
             tokenizers: Those that other models of this process have loaded; this one's is added.
-            batching: Whether requests may ask for the profile `batching`: graphs that take padded rows are loaded too.
 
         Raises:
+            InvalidRequest: the deployment asks for what the model does not take.
             ProviderUnavailable: nothing runs on that device here.
             BundleError: a file, the manifest or the evidence is not as demanded.
             EngineError: a graph does not load there, or does not give the golden answers.
         """
-        providers.require_provider(device)  # before a gigabyte is read
+        device, chosen = deployment.device, Choice.of(opened, deployment, demand)  # before a gigabyte is read
         opened.check_files()
-        head = opened.manifest.head()
-        names = buckets.outputs_of(head, opened.manifest)
-        ladders = {name: buckets.build_ladder(opened.manifest, head, name, device) for name in names}
-        padded = {
-            name: buckets.build_ladder(opened.manifest, head, name, device, for_padded=True)
-            for name in (names if batching else ())
-        }
-        graphs = buckets.graphs_in_use([*ladders.values(), *padded.values()])
-        _check_evidence(opened, [graph.id for graph in graphs], device, demand)
         tokenizer = _tokenizer(opened, {} if tokenizers is None else tokenizers)
         sessions = {
-            graph.id: engine.Session.open(opened.path(graph.file), graph, device, session_options) for graph in graphs
+            graph.id: engine.Session.open(opened.path(graph.file), graph, device, session_options)
+            for graph in chosen.graphs
         }
         expected = golden.read(opened)
         count = golden_check.check_golden(expected, sessions, device, tokenizer.facts.pad_id) if expected else 0
@@ -107,8 +143,8 @@ class ServedModel:
             name: Loaded(session, Costs(), joining.proven_rows(session, ids, tokenizer.facts.pad_id))
             for name, session in sessions.items()
         }
-        padding = {name: Padding(ladder, loaded) for name, ladder in padded.items()}
-        return cls(opened, head, tokenizer, device, demand, ladders, loaded, count, padding)
+        padding = {name: Padding(ladder, loaded) for name, ladder in chosen.padded.items()}
+        return cls(opened, chosen.head, tokenizer, device, demand, chosen.ladders, loaded, count, padding)
 
     @property
     def name(self) -> str:

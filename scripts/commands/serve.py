@@ -1,5 +1,6 @@
 """`vela serve`: answer requests from a store."""
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import click
@@ -13,6 +14,11 @@ import click
     help="Store that `vela publish` wrote.",
 )
 @click.option("--models", default="", help="Names to serve, separated by commas; all of the store by default.")
+@click.option(
+    "--config",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="YAML file of deployments: each model's device, input and window; instead of --models, --device, --batching.",
+)
 @click.option("--device", default="cpu", show_default=True, help="Where graphs run: cpu, migraphx:N, rocm:N, cuda:N.")
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
 @click.option("--port", default=8080, show_default=True, type=click.IntRange(0, 65535), help="0 takes a free port.")
@@ -47,11 +53,13 @@ import click
     "--log-format", default="text", show_default=True, type=click.Choice(["text", "json"]), help="Of the log."
 )
 @click.option("--access-log", is_flag=True, help="Log each request: its id, status and timing, none of its text.")
-@click.option("--check", is_flag=True, help="Load everything, run each graph once, and stop.")
+@click.option("--check", is_flag=True, help="Say what would be loaded and where, or what is wrong; load nothing.")
+@click.option("--rehearse", is_flag=True, help="Load everything, run each graph once, and stop.")
 def command(
     *,
     store: Path,
     models: str,
+    config: Path | None,
     device: str,
     host: str,
     port: int,
@@ -65,18 +73,26 @@ def command(
     log_format: str,
     access_log: bool,
     check: bool,
+    rehearse: bool,
 ) -> None:
     """Serve the proven models of a store over HTTP."""
     from vela.serve import engine, providers, registry
+    from vela.serve.deployment import Config, Deployment
     from vela.serve.device import Device
     from vela.serve.http import server
     from vela.serve.http.service import Settings
 
     _set_up_logging(log_format, access_log=access_log)
+    if config is not None and (models or batching or device != "cpu"):
+        raise click.UsageError("--config says what --models, --device and --batching say: give one or the other")
+    deployments: Mapping[str, Deployment] = Config.read(config).deployments if config else {}
     asked = Device.parse(device)
-    providers.require_provider(asked)  # once, and not for each model
+    if not check:
+        for one in {deployment.device for deployment in deployments.values()} or {asked}:
+            providers.require_provider(one)  # once, and not for each model
+    names = list(deployments) or [name for name in models.split(",") if name]
     plan = registry.Plan(
-        registry.sources_from_store(store, [name for name in models.split(",") if name]),
+        registry.sources_from_store(store, names, deployments),
         asked,
         "any_engine" if accept_unverified_engine else "this_engine",
         engine.SessionOptions(threads=threads) if threads else None,
@@ -91,6 +107,8 @@ def command(
 
     if check:
         status = server.check(plan, announce)
+    elif rehearse:
+        status = server.rehearse(plan, announce)
     else:
         status = server.serve(plan, server.Address(host, port, uds), settings, announce, reload_s=reload_s)
     raise SystemExit(status)
