@@ -61,7 +61,12 @@ class Session:
 
     @classmethod
     def open(
-        cls, path: Path, graph: manifest.Graph, device: devices.Device, options: SessionOptions | None = None
+        cls,
+        path: Path,
+        graph: manifest.Graph,
+        device: devices.Device,
+        options: SessionOptions | None = None,
+        programs: Path | None = None,
     ) -> Self:
         """Load a graph; its files must have been checked by digest.
 
@@ -70,6 +75,7 @@ class Session:
             graph: Its manifest entry.
             device: Where it must run, wholly.
             options: Threads and optimisation; by default all cores this process may use.
+            programs: Folder of compiled programs, for a provider that keeps them; all of them are trusted.
 
         Raises:
             ProviderUnavailable: the installed build cannot run there.
@@ -79,14 +85,14 @@ class Session:
         """
         if not placement.SESSIONS_SAY_WHERE:  # nor do they refuse paths, which they do since the same version
             external_paths.require_beside(path)
-        return cls._load(os.fspath(path), path.name, graph, device, options or SessionOptions(), {})
+        return cls._load(os.fspath(path), path.name, graph, device, options or SessionOptions(), programs=programs)
 
     @classmethod
     def from_bytes(
         cls, content: bytes, folder: Path, graph: manifest.Graph, device: devices.Device, options: SessionOptions
     ) -> Self:
         """Load a graph that lies in memory and refers to weights in a folder; else as `open`."""
-        return cls._load(content, graph.id, graph, device, options, {WEIGHTS_FOLDER: os.fspath(folder)})
+        return cls._load(content, graph.id, graph, device, options, weights=folder)
 
     @classmethod
     def _load(
@@ -96,26 +102,30 @@ class Session:
         graph: manifest.Graph,
         device: devices.Device,
         options: SessionOptions,
-        entries: Mapping[str, str],
+        *,
+        weights: Path | None = None,
+        programs: Path | None = None,
     ) -> Self:
         providers.require_provider(device)
         session_options = providers.session_options(device, threads=options.threads, optimise=options.optimise)
-        for key, value in entries.items():
-            session_options.add_session_config_entry(key, value)
+        if weights is not None:
+            session_options.add_session_config_entry(WEIGHTS_FOLDER, os.fspath(weights))
         facts = providers.engine_facts(device, threads=options.threads, optimise=options.optimise)
         with placement.observing(session_options) as observe:
-            session = cls(cls._open(model, name, device, session_options), graph, facts)
+            session = cls(cls._open(model, name, device, session_options, programs), graph, facts)
             placed = observe(session._inner, session._run_once)
         placement.require(placed, graph.id, device)
         return session
 
     @staticmethod
-    def _open(model: str | bytes, name: str, device: devices.Device, session_options: Any) -> Any:
+    def _open(
+        model: str | bytes, name: str, device: devices.Device, session_options: Any, programs: Path | None
+    ) -> Any:
         try:
             return onnxruntime.InferenceSession(
                 model,
                 sess_options=session_options,
-                providers=[(device.provider, providers.provider_options(device))],
+                providers=[(device.provider, providers.provider_options(device, programs))],
                 enable_fallback=0,
             )
         except Exception as cause:  # onnxruntime raises RuntimeError and classes of its own without a common root

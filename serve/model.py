@@ -6,6 +6,7 @@ and records were checked before anything was loaded, unless the caller said othe
 """
 
 from collections.abc import Mapping, MutableMapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Literal, Self
 
@@ -14,6 +15,8 @@ from vela.graphs import errors, golden, heads, manifest, verdicts
 from vela.serve import buckets, engine, golden_check, joining, policy, providers
 from vela.serve import device as devices
 from vela.serve.batching import BatchedForward, Padding
+from vela.serve.compile_cache import Checkout
+from vela.serve.compiling import COMPILED, Compiling, identity_of
 from vela.serve.costs import Costs
 from vela.serve.deployment import Deployment
 from vela.serve.forward import Forward, Loaded
@@ -112,6 +115,7 @@ class ServedModel:
         demand: Demand = "this_engine",
         session_options: engine.SessionOptions | None = None,
         tokenizers: Tokenizers | None = None,
+        compiling: Compiling | None = None,
     ) -> Self:
         """Check a bundle and load it.
 
@@ -122,22 +126,32 @@ class ServedModel:
             demand: What must be proven of each graph that will be used.
             session_options: Threads and optimisation.
             tokenizers: Those that other models of this process have loaded; this one's is added.
+            compiling: Where compiled programs are kept; without it they are compiled at every start.
 
         Raises:
             InvalidRequest: the deployment asks for what the model does not take.
             ProviderUnavailable: nothing runs on that device here.
             BundleError: a file, the manifest or the evidence is not as demanded.
-            EngineError: a graph does not load there, or does not give the golden answers.
+            EngineError: a graph does not load there, does not give the golden answers, or would have to be compiled
+                where that is refused.
         """
         device, chosen = deployment.device, Choice.of(opened, deployment, demand)  # before a gigabyte is read
         opened.check_files()
         tokenizer = _tokenizer(opened, {} if tokenizers is None else tokenizers)
-        sessions = {
-            graph.id: engine.Session.open(opened.path(graph.file), graph, device, session_options)
-            for graph in chosen.graphs
-        }
         expected = golden.read(opened)
-        count = golden_check.check_golden(expected, sessions, device, tokenizer.facts.pad_id) if expected else 0
+        with ExitStack() as stack:
+            kept = {graph.id: _check_out(stack, opened, graph, device, compiling) for graph in chosen.graphs}
+            sessions = {
+                graph.id: engine.Session.open(
+                    opened.path(graph.file), graph, device, session_options, found.folder if found else None
+                )
+                for graph in chosen.graphs
+                for found in [kept[graph.id]]
+            }
+            count = golden_check.check_golden(expected, sessions, device, tokenizer.facts.pad_id) if expected else 0
+            for found in kept.values():
+                if found is not None:
+                    found.is_proven = count > 0  # nothing is kept that no answer was seen of
         ids = tokenizer.encode([joining.TEXT], with_offsets=False)[0].ids
         loaded = {
             name: Loaded(session, Costs(), joining.proven_rows(session, ids, tokenizer.facts.pad_id))
@@ -226,6 +240,16 @@ def _tokenizer(opened: bundles.Bundle, known: Tokenizers) -> Tokenizer:
     if facts not in known:
         known[facts] = Tokenizer.from_bundle(opened)
     return known[facts]
+
+
+def _check_out(
+    stack: ExitStack, opened: bundles.Bundle, graph: manifest.Graph, device: devices.Device, compiling: Compiling | None
+) -> Checkout | None:
+    """Take a graph's programs out of the cache until the stack is left; None where there is nothing to keep."""
+    if compiling is None or device.kind not in COMPILED:
+        return None
+    identity = identity_of(opened, graph, device)
+    return stack.enter_context(compiling.cache.check_out(identity, must_be_warm=compiling.must_be_warm))
 
 
 def _check_evidence(opened: bundles.Bundle, graph_ids: Sequence[str], device: devices.Device, demand: Demand) -> None:

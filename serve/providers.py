@@ -123,8 +123,13 @@ def session_options(device: devices.Device, *, threads: int, optimise: bool) -> 
     return inner
 
 
-def provider_options(device: devices.Device) -> dict[str, str]:
-    """Give what a device's provider is told; all of it is written into the record."""
+def provider_options(device: devices.Device, programs: Path | None = None) -> dict[str, str]:
+    """Give what a device's provider is told; all of it is written into the record, but for where programs are.
+
+    Args:
+        device: The device.
+        programs: Folder of compiled programs, for a provider that keeps them.
+    """
     match device.kind:
         case "cpu":
             return {}
@@ -134,7 +139,8 @@ def provider_options(device: devices.Device) -> dict[str, str]:
             # tuning picks other products from run to run
             return {"device_id": str(device.index), "tunable_op_enable": "0", "tunable_op_tuning_enable": "0"}
         case "migraphx":
-            return {"device_id": str(device.index)}
+            kept = {} if programs is None else {"migraphx_model_cache_dir": str(programs)}
+            return {"device_id": str(device.index)} | kept
 
 
 def engine_facts(

@@ -14,6 +14,7 @@ from vela.graphs import attestation, errors, store
 from vela.graphs import bundle as bundles
 from vela.serve import device as devices
 from vela.serve import engine, host
+from vela.serve.compiling import Compiling
 from vela.serve.deployment import Deployment
 from vela.serve.lane import Lane
 from vela.serve.model import Demand, ServedModel, Tokenizers
@@ -88,6 +89,7 @@ class Plan:
         session_options: Threads and optimisation.
         public_key: Whose signature every bundle must carry; None asks for none.
         batching: Whether requests to those may ask for the profile `batching`.
+        compiling: Where compiled programs are kept; None keeps none.
     """
 
     sources: tuple[Source, ...]
@@ -96,6 +98,7 @@ class Plan:
     session_options: engine.SessionOptions | None = None
     public_key: Path | None = None
     batching: bool = False
+    compiling: Compiling | None = None
 
     def deployment(self, source: Source) -> Deployment:
         """Say where a model runs and what it takes."""
@@ -214,6 +217,7 @@ class Registry:
             demand=self.plan.demand,
             session_options=self.plan.session_options,
             tokenizers=self._tokenizers,
+            compiling=self.plan.compiling,
         )
         report(Entry(name, "warming", "", opened))
         model.warm_up()

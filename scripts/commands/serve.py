@@ -2,8 +2,12 @@
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
+
+if TYPE_CHECKING:
+    from vela.serve.compiling import Compiling
 
 
 @click.command()
@@ -53,6 +57,12 @@ import click
     "--log-format", default="text", show_default=True, type=click.Choice(["text", "json"]), help="Of the log."
 )
 @click.option("--access-log", is_flag=True, help="Log each request: its id, status and timing, none of its text.")
+@click.option(
+    "--compile-cache",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Folder for compiled programs, of this user alone; for devices that compile (migraphx).",
+)
+@click.option("--require-compiled", is_flag=True, help="Refuse a start that would compile; see `vela compile`.")
 @click.option("--check", is_flag=True, help="Say what would be loaded and where, or what is wrong; load nothing.")
 @click.option("--rehearse", is_flag=True, help="Load everything, run each graph once, and stop.")
 def command(
@@ -72,6 +82,8 @@ def command(
     reload_s: float,
     log_format: str,
     access_log: bool,
+    compile_cache: Path | None,
+    require_compiled: bool,
     check: bool,
     rehearse: bool,
 ) -> None:
@@ -98,6 +110,7 @@ def command(
         engine.SessionOptions(threads=threads) if threads else None,
         public_key,
         batching,
+        _compiling(compile_cache, require_compiled=require_compiled),
     )
 
     settings = Settings(api_key=_read_key(api_key_file) if api_key_file else None)
@@ -112,6 +125,15 @@ def command(
     else:
         status = server.serve(plan, server.Address(host, port, uds), settings, announce, reload_s=reload_s)
     raise SystemExit(status)
+
+
+def _compiling(folder: Path | None, *, require_compiled: bool) -> "Compiling | None":
+    from vela.serve.compile_cache import CompileCache
+    from vela.serve.compiling import Compiling
+
+    if folder is None and require_compiled:
+        raise click.UsageError("--require-compiled needs --compile-cache: where else would programs be?")
+    return None if folder is None else Compiling(CompileCache(folder), require_compiled)
 
 
 def _set_up_logging(log_format: str, *, access_log: bool) -> None:
