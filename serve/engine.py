@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from vela.graphs import contract, errors, manifest, record
 from vela.serve import device as devices
-from vela.serve import external_paths, host, placement, providers
+from vela.serve import bound, external_paths, host, placement, providers
 from vela.serve.runtime import onnxruntime
 
 Outputs = dict[str, NDArray[np.float32]]
@@ -55,6 +55,7 @@ class Session:
 
     def __init__(self, inner: Any, graph: manifest.Graph, facts: record.EngineFacts) -> None:
         self._inner = inner
+        self._bound: bound.BoundRun | None = None
         self._output_names = [output.name for output in graph.outputs]
         self.graph = graph
         self.facts = facts
@@ -112,20 +113,24 @@ class Session:
             session_options.add_session_config_entry(WEIGHTS_FOLDER, os.fspath(weights))
         facts = providers.engine_facts(device, threads=options.threads, optimise=options.optimise)
         with placement.observing(session_options) as observe:
-            session = cls(cls._open(model, name, device, session_options, programs), graph, facts)
+            is_recorded = bound.can_bind(graph, device)
+            told = providers.provider_options(device, programs, is_recorded=is_recorded)
+            session = cls(cls._open(model, name, device, session_options, told), graph, facts)
             placed = observe(session._inner, session._run_once)
         placement.require(placed, graph.id, device)
+        if is_recorded:
+            session._bound = bound.BoundRun(session._inner, graph, device)
         return session
 
     @staticmethod
     def _open(
-        model: str | bytes, name: str, device: devices.Device, session_options: Any, programs: Path | None
+        model: str | bytes, name: str, device: devices.Device, session_options: Any, told: Mapping[str, str]
     ) -> Any:
         try:
             return onnxruntime.InferenceSession(
                 model,
                 sess_options=session_options,
-                providers=[(device.provider, providers.provider_options(device, programs))],
+                providers=[(device.provider, dict(told))],
                 enable_fallback=0,
             )
         except Exception as cause:  # onnxruntime raises RuntimeError and classes of its own without a common root
@@ -168,7 +173,10 @@ class Session:
             run_options = run_options or onnxruntime.RunOptions()
             run_options.add_run_config_entry("memory.enable_memory_arena_shrinkage", "cpu:0")
         try:
-            values = self._inner.run(self._output_names, feeds, run_options)
+            if self._bound is None:
+                values = self._inner.run(self._output_names, feeds, run_options)
+            else:
+                values = self._bound.run(feeds, run_options)
         except Exception as cause:  # as above
             raise errors.EngineError(
                 f"a run error: {str(cause).strip().splitlines()[0]}",

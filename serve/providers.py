@@ -123,18 +123,22 @@ def session_options(device: devices.Device, *, threads: int, optimise: bool) -> 
     return inner
 
 
-def provider_options(device: devices.Device, programs: Path | None = None) -> dict[str, str]:
+def provider_options(
+    device: devices.Device, programs: Path | None = None, *, is_recorded: bool = False
+) -> dict[str, str]:
     """Give what a device's provider is told; all of it is written into the record, but for where programs are.
 
     Args:
         device: The device.
         programs: Folder of compiled programs, for a provider that keeps them.
+        is_recorded: Whether runs are recorded once and replayed.
     """
     match device.kind:
         case "cpu":
             return {}
         case "cuda":
-            return {"device_id": str(device.index), "use_tf32": "0", "sdpa_kernel": CUDA_EFFICIENT_ATTENTION}
+            options = {"device_id": str(device.index), "use_tf32": "0", "sdpa_kernel": CUDA_EFFICIENT_ATTENTION}
+            return options | ({"enable_cuda_graph": "1"} if is_recorded else {})
         case "rocm":
             # tuning picks other products from run to run
             return {"device_id": str(device.index), "tunable_op_enable": "0", "tunable_op_tuning_enable": "0"}
