@@ -56,5 +56,5 @@ def can_bind(graph: manifest.Graph, device: devices.Device) -> bool:
     return device.kind == "cuda" and all(isinstance(size, int) for tensor in tensors for size in tensor.shape)
 
 
-def _shape(tensor: contract.TensorSpec) -> tuple[int | str, ...]:
-    return tuple(tensor.shape)
+def _shape(tensor: contract.TensorSpec) -> list[int]:
+    return [size for size in tensor.shape if isinstance(size, int)]

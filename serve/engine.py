@@ -16,8 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vela.graphs import contract, errors, manifest, record
-from vela.serve import device as devices
 from vela.serve import bound, external_paths, host, placement, providers
+from vela.serve import device as devices
 from vela.serve.runtime import onnxruntime
 
 Outputs = dict[str, NDArray[np.float32]]
@@ -111,10 +111,12 @@ class Session:
         session_options = providers.session_options(device, threads=options.threads, optimise=options.optimise)
         if weights is not None:
             session_options.add_session_config_entry(WEIGHTS_FOLDER, os.fspath(weights))
-        facts = providers.engine_facts(device, threads=options.threads, optimise=options.optimise)
+        is_recorded = bound.can_bind(graph, device)
+        facts = providers.engine_facts(
+            device, threads=options.threads, optimise=options.optimise, is_recorded=is_recorded
+        )
+        told = providers.provider_options(device, programs, is_recorded=is_recorded)
         with placement.observing(session_options) as observe:
-            is_recorded = bound.can_bind(graph, device)
-            told = providers.provider_options(device, programs, is_recorded=is_recorded)
             session = cls(cls._open(model, name, device, session_options, told), graph, facts)
             placed = observe(session._inner, session._run_once)
         placement.require(placed, graph.id, device)

@@ -148,7 +148,12 @@ def provider_options(
 
 
 def engine_facts(
-    device: devices.Device, *, threads: int, optimise: bool, environment: Mapping[str, str] = os.environ
+    device: devices.Device,
+    *,
+    threads: int,
+    optimise: bool,
+    is_recorded: bool = False,
+    environment: Mapping[str, str] = os.environ,
 ) -> record.EngineFacts:
     """Name the engine, as records do, with every option and variable that can change an answer."""
     package, version = installed_build()
@@ -161,5 +166,5 @@ def engine_facts(
         provider=device.provider,
         device=str(device),
         architecture=host.instruction_set(),
-        options=stated | provider_options(device) | variables,
+        options=stated | provider_options(device, is_recorded=is_recorded) | variables,
     )
