@@ -2,8 +2,8 @@
 
     python scripts/bench/device.py BUNDLE --device migraphx:0 [--rounds 200] [--compile-cache DIR]
 
-BUNDLE was verified on that device. Prints JSON: for each graph of batch 1 the median and the 95th percentile of a run, for
-each length what a client sees and what of it is the forward, start to ready, and the engine as records name it.
+BUNDLE was verified on that device. Prints JSON: for each graph of batch 1 the median and the 95th percentile of a run,
+for each length what a client sees and what of it is the forward, start to ready, and the engine as records name it.
 """
 
 import argparse
