@@ -18,8 +18,10 @@ COMMANDS = {
     "report": "Render stored records as one HTML page.",
     "parity": "Compare two live systems by their recorded answers.",
     "publish": "Copy a proven bundle into a store.",
+    "compile": "Compile graphs ahead, for devices that compile.",
     "serve": "Serve the proven models of a store over HTTP.",
     "predict": "Answer texts on the command line.",
+    "doctor": "Say what keeps this machine from serving, and how to mend it.",
     "inspect": "Say what is in a bundle or an ONNX file.",
     "models": "List the pinned models.",
 }

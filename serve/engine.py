@@ -16,18 +16,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vela.graphs import contract, errors, manifest, record
+from vela.serve import bound, external_paths, host, placement, providers
 from vela.serve import device as devices
-from vela.serve import host
-from vela.serve.runtime import installed_build, onnxruntime
+from vela.serve.runtime import onnxruntime
 
 Outputs = dict[str, NDArray[np.float32]]
 
 # Shrink the CPU arena after runs of more tokens than this: it never gives memory back by itself (measured: 337 MB
 # after a long run, 173 MB after the next with shrinkage), and shrinking costs an allocation on the next run.
 SHRINK_ABOVE_TOKENS = 1024
-# Memory-efficient attention at every length. By default FP32 gets it from 256 tokens on only, and below that a chain of
-# six kernels. Source: ONNX Runtime's AttentionKernelOptions; H200, 64 tokens: 1.77 ms with it, 1.90 ms without.
-CUDA_EFFICIENT_ATTENTION = "2"
 WEIGHTS_FOLDER = "session.model_external_initializers_file_folder_path"  # where a graph from memory finds its weights
 
 
@@ -58,13 +55,19 @@ class Session:
 
     def __init__(self, inner: Any, graph: manifest.Graph, facts: record.EngineFacts) -> None:
         self._inner = inner
+        self._bound: bound.BoundRun | None = None
         self._output_names = [output.name for output in graph.outputs]
         self.graph = graph
         self.facts = facts
 
     @classmethod
     def open(
-        cls, path: Path, graph: manifest.Graph, device: devices.Device, options: SessionOptions | None = None
+        cls,
+        path: Path,
+        graph: manifest.Graph,
+        device: devices.Device,
+        options: SessionOptions | None = None,
+        programs: Path | None = None,
     ) -> Self:
         """Load a graph; its files must have been checked by digest.
 
@@ -73,20 +76,24 @@ class Session:
             graph: Its manifest entry.
             device: Where it must run, wholly.
             options: Threads and optimisation; by default all cores this process may use.
+            programs: Folder of compiled programs, for a provider that keeps them; all of them are trusted.
 
         Raises:
             ProviderUnavailable: the installed build cannot run there.
             PlacementMismatch: a node was placed elsewhere.
+            GraphError: it reads files that do not lie beside it.
             EngineError: ONNX Runtime refuses the graph.
         """
-        return cls._load(os.fspath(path), path.name, graph, device, options or SessionOptions(), {})
+        if not placement.SESSIONS_SAY_WHERE:  # nor do they refuse paths, which they do since the same version
+            external_paths.require_beside(path)
+        return cls._load(os.fspath(path), path.name, graph, device, options or SessionOptions(), programs=programs)
 
     @classmethod
     def from_bytes(
         cls, content: bytes, folder: Path, graph: manifest.Graph, device: devices.Device, options: SessionOptions
     ) -> Self:
         """Load a graph that lies in memory and refers to weights in a folder; else as `open`."""
-        return cls._load(content, graph.id, graph, device, options, {WEIGHTS_FOLDER: os.fspath(folder)})
+        return cls._load(content, graph.id, graph, device, options, weights=folder)
 
     @classmethod
     def _load(
@@ -96,17 +103,36 @@ class Session:
         graph: manifest.Graph,
         device: devices.Device,
         options: SessionOptions,
-        entries: Mapping[str, str],
+        *,
+        weights: Path | None = None,
+        programs: Path | None = None,
     ) -> Self:
-        _check_provider(device)
-        session_options = _session_options(options, device)
-        for key, value in entries.items():
-            session_options.add_session_config_entry(key, value)
+        providers.require_provider(device)
+        session_options = providers.session_options(device, threads=options.threads, optimise=options.optimise)
+        if weights is not None:
+            session_options.add_session_config_entry(WEIGHTS_FOLDER, os.fspath(weights))
+        is_recorded = bound.can_bind(graph, device)
+        facts = providers.engine_facts(
+            device, threads=options.threads, optimise=options.optimise, is_recorded=is_recorded
+        )
+        told = providers.provider_options(device, programs, is_recorded=is_recorded)
+        with placement.observing(session_options) as observe:
+            session = cls(cls._open(model, name, device, session_options, told), graph, facts)
+            placed = observe(session._inner, session._run_once)
+        placement.require(placed, graph.id, device)
+        if is_recorded:
+            session._bound = bound.BoundRun(session._inner, graph, device)
+        return session
+
+    @staticmethod
+    def _open(
+        model: str | bytes, name: str, device: devices.Device, session_options: Any, told: Mapping[str, str]
+    ) -> Any:
         try:
-            inner = onnxruntime.InferenceSession(
+            return onnxruntime.InferenceSession(
                 model,
                 sess_options=session_options,
-                providers=[(device.provider, _provider_options(device))],
+                providers=[(device.provider, dict(told))],
                 enable_fallback=0,
             )
         except Exception as cause:  # onnxruntime raises RuntimeError and classes of its own without a common root
@@ -116,8 +142,17 @@ class Session:
                 where=name,
                 fix="Run `vela inspect` on it; export it again with this version of Vela.",
             ) from cause
-        _check_placement(inner, graph, device)
-        return cls(inner, graph, _engine_facts(device, options))
+
+    def _run_once(self) -> None:
+        """Run the smallest row that the graph takes."""
+        sizes = {contract.BATCH: self.graph.batch or 1, contract.SEQUENCE: self.graph.sequence or 1}
+        feeds = {
+            tensor.name: np.ones(
+                [sizes[size] if isinstance(size, str) else size for size in tensor.shape], tensor.dtype
+            )
+            for tensor in self.graph.inputs
+        }
+        self._inner.run(self._output_names, feeds)
 
     def run(self, inputs: Mapping[str, NDArray[Any]], run_options: Any = None) -> Outputs:
         """Run one padded batch.
@@ -140,7 +175,10 @@ class Session:
             run_options = run_options or onnxruntime.RunOptions()
             run_options.add_run_config_entry("memory.enable_memory_arena_shrinkage", "cpu:0")
         try:
-            values = self._inner.run(self._output_names, feeds, run_options)
+            if self._bound is None:
+                values = self._inner.run(self._output_names, feeds, run_options)
+            else:
+                values = self._bound.run(feeds, run_options)
         except Exception as cause:  # as above
             raise errors.EngineError(
                 f"a run error: {str(cause).strip().splitlines()[0]}",
@@ -198,84 +236,3 @@ def pad_rows(
         input_ids[index, : len(row)] = row
         attention_mask[index, : len(row)] = 1
     return {contract.INPUT_IDS: input_ids, contract.ATTENTION_MASK: attention_mask}
-
-
-def _check_provider(device: devices.Device) -> None:
-    package, version = installed_build()
-    offered = onnxruntime.get_available_providers()
-    if device.provider not in offered:
-        raise errors.ProviderUnavailable(
-            f"{package} {version}, which offers {', '.join(offered)}",
-            expected=f"a build with {device.provider}",
-            where=f"--device {device}",
-            fix=f"Install vela-onnx[{device.kind}] in an environment without {package}, or ask for a device it has.",
-        )
-
-
-def _session_options(options: SessionOptions, device: devices.Device) -> Any:
-    inner = onnxruntime.SessionOptions()
-    inner.intra_op_num_threads = options.threads
-    inner.inter_op_num_threads = 1
-    inner.execution_mode = onnxruntime.ExecutionMode.ORT_SEQUENTIAL
-    levels = onnxruntime.GraphOptimizationLevel
-    inner.graph_optimization_level = levels.ORT_ENABLE_ALL if options.optimise else levels.ORT_DISABLE_ALL
-    inner.log_severity_level = 3
-    entries = {
-        "session.record_ep_graph_assignment_info": "1",
-        # Threads wait for the next operator of a run awake, and sleep between runs: waking one takes longer than a
-        # small operator. Source: measured, 64 tokens on an otherwise idle machine, 0.19 s asleep and 0.14 s awake.
-        "session.intra_op.allow_spinning": "1",
-        "session.force_spinning_stop": "1",
-    }
-    if device.kind != "cpu":
-        entries["session.disable_cpu_ep_fallback"] = "1"
-    for key, value in entries.items():
-        inner.add_session_config_entry(key, value)
-    return inner
-
-
-def _provider_options(device: devices.Device) -> dict[str, str]:
-    match device.kind:
-        case "cpu":
-            return {}
-        case "cuda":
-            return {"device_id": str(device.index), "use_tf32": "0", "sdpa_kernel": CUDA_EFFICIENT_ATTENTION}
-        case _:
-            return {"device_id": str(device.index)}
-
-
-def _check_placement(inner: Any, graph: manifest.Graph, device: devices.Device) -> None:
-    """Require every node on the device's provider; ONNX Runtime lists providers that run nothing."""
-    if not hasattr(inner, "get_provider_graph_assignment_info"):
-        raise errors.PlacementMismatch(
-            f"ONNX Runtime {onnxruntime.__version__}, which cannot say where nodes run",
-            expected="1.24 or newer",
-            where=f"{graph.id} on {device}",
-            fix="Install a newer build; a session's own provider list proves nothing.",
-        )
-    placed = {
-        part.ep_name: [node.op_type for node in part.get_nodes()] for part in inner.get_provider_graph_assignment_info()
-    }
-    elsewhere = {name: nodes for name, nodes in placed.items() if name != device.provider and nodes}
-    if elsewhere or not placed.get(device.provider):
-        counts = ", ".join(f"{len(nodes)} nodes on {name}" for name, nodes in placed.items()) or "no nodes anywhere"
-        raise errors.PlacementMismatch(
-            counts,
-            expected=f"all nodes on {device.provider}",
-            where=f"{graph.id} on {device}",
-            fix="This graph does not run on this device: serve it elsewhere, or export it for this target.",
-        )
-
-
-def _engine_facts(device: devices.Device, options: SessionOptions) -> record.EngineFacts:
-    package, version = installed_build()
-    stated = {"optimise": str(options.optimise).lower(), "threads": str(options.threads)}
-    return record.EngineFacts(
-        runtime="onnxruntime",
-        version=version,
-        package=package,
-        provider=device.provider,
-        device=str(device),
-        architecture=host.instruction_set(),
-        options=stated | _provider_options(device),
-    )

@@ -6,15 +6,19 @@ and records were checked before anything was loaded, unless the caller said othe
 """
 
 from collections.abc import Mapping, MutableMapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Literal, Self
 
 from vela.graphs import bundle as bundles
 from vela.graphs import errors, golden, heads, manifest, verdicts
-from vela.serve import buckets, engine, golden_check, joining, policy
+from vela.serve import buckets, engine, golden_check, joining, policy, providers
 from vela.serve import device as devices
 from vela.serve.batching import BatchedForward, Padding
+from vela.serve.compile_cache import Checkout
+from vela.serve.compiling import COMPILED, Compiling, identity_of
 from vela.serve.costs import Costs
+from vela.serve.deployment import Deployment
 from vela.serve.forward import Forward, Loaded
 from vela.serve.reading import Item, Reading, read_items
 from vela.serve.runtime import installed_build
@@ -29,6 +33,49 @@ Tokenizers = MutableMapping[manifest.TokenizerFacts, Tokenizer]
 # Tokens of the rows that a graph of any length is warmed up with; what longer ones cost is learnt when they come.
 WARM_UP_TOKENS = (16, 128, 512)
 MOST_SETTLED = 64
+ON_THE_CPU = Deployment()
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """What of a bundle a deployment takes, settled before any of it is loaded.
+
+    Attributes:
+        head: The head, as it is deployed.
+        ladders: For each output that can be asked for, the graphs that give it.
+        padded: The same of graphs that take padded rows; empty without the profile `batching`.
+    """
+
+    head: heads.Head
+    ladders: Mapping[str, buckets.Ladder]
+    padded: Mapping[str, buckets.Ladder]
+
+    @classmethod
+    def of(cls, opened: bundles.Bundle, deployment: Deployment, demand: Demand) -> Self:
+        """Choose the graphs that a deployment needs; files are not read, and digests are not checked.
+
+        Raises:
+            ProviderUnavailable: nothing runs on that device here.
+            InvalidRequest: the deployment asks for what the model does not take.
+            BundleError: there is no graph for that device, or no evidence as demanded.
+        """
+        device = deployment.device
+        providers.require_provider(device)
+        head = deployment.limit(opened.manifest.head())
+        names = buckets.outputs_of(head, opened.manifest)
+        ladders = {name: buckets.build_ladder(opened.manifest, head, name, device) for name in names}
+        padded = {
+            name: buckets.build_ladder(opened.manifest, head, name, device, for_padded=True)
+            for name in (names if deployment.batching else ())
+        }
+        chosen = cls(head, ladders, padded)
+        _check_evidence(opened, [graph.id for graph in chosen.graphs], device, demand)
+        return chosen
+
+    @property
+    def graphs(self) -> tuple[manifest.Graph, ...]:
+        """All graphs, each once."""
+        return buckets.graphs_in_use([*self.ladders.values(), *self.padded.values()])
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,50 +110,55 @@ class ServedModel:
     def open(
         cls,
         opened: bundles.Bundle,
-        device: devices.Device = devices.CPU,
+        deployment: Deployment = ON_THE_CPU,
         *,
         demand: Demand = "this_engine",
         session_options: engine.SessionOptions | None = None,
         tokenizers: Tokenizers | None = None,
-        batching: bool = False,
+        compiling: Compiling | None = None,
     ) -> Self:
         """Check a bundle and load it.
 
         Args:
             opened: A published bundle, or one that export wrote.
-            device: Where its graphs must run.
+            deployment: Where its graphs must run, and what it takes. With the profile `batching`, graphs that take
+                padded rows are loaded too.
             demand: What must be proven of each graph that will be used.
             session_options: Threads and optimisation.
             tokenizers: Those that other models of this process have loaded; this one's is added.
-            batching: Whether requests may ask for the profile `batching`: graphs that take padded rows are loaded too.
+            compiling: Where compiled programs are kept; without it they are compiled at every start.
 
         Raises:
+            InvalidRequest: the deployment asks for what the model does not take.
+            ProviderUnavailable: nothing runs on that device here.
             BundleError: a file, the manifest or the evidence is not as demanded.
-            EngineError: a graph does not load there, or does not give the golden answers.
+            EngineError: a graph does not load there, does not give the golden answers, or would have to be compiled
+                where that is refused.
         """
+        device, chosen = deployment.device, Choice.of(opened, deployment, demand)  # before a gigabyte is read
         opened.check_files()
-        head = opened.manifest.head()
-        names = buckets.outputs_of(head, opened.manifest)
-        ladders = {name: buckets.build_ladder(opened.manifest, head, name, device) for name in names}
-        padded = {
-            name: buckets.build_ladder(opened.manifest, head, name, device, for_padded=True)
-            for name in (names if batching else ())
-        }
-        graphs = buckets.graphs_in_use([*ladders.values(), *padded.values()])
-        _check_evidence(opened, [graph.id for graph in graphs], device, demand)
         tokenizer = _tokenizer(opened, {} if tokenizers is None else tokenizers)
-        sessions = {
-            graph.id: engine.Session.open(opened.path(graph.file), graph, device, session_options) for graph in graphs
-        }
         expected = golden.read(opened)
-        count = golden_check.check_golden(expected, sessions, device, tokenizer.facts.pad_id) if expected else 0
+        with ExitStack() as stack:
+            kept = {graph.id: _check_out(stack, opened, graph, device, compiling) for graph in chosen.graphs}
+            sessions = {
+                graph.id: engine.Session.open(
+                    opened.path(graph.file), graph, device, session_options, found.folder if found else None
+                )
+                for graph in chosen.graphs
+                for found in [kept[graph.id]]
+            }
+            count = golden_check.check_golden(expected, sessions, device, tokenizer.facts.pad_id) if expected else 0
+            for found in kept.values():
+                if found is not None:
+                    found.is_proven = count > 0  # nothing is kept that no answer was seen of
         ids = tokenizer.encode([joining.TEXT], with_offsets=False)[0].ids
         loaded = {
             name: Loaded(session, Costs(), joining.proven_rows(session, ids, tokenizer.facts.pad_id))
             for name, session in sessions.items()
         }
-        padding = {name: Padding(ladder, loaded) for name, ladder in padded.items()}
-        return cls(opened, head, tokenizer, device, demand, ladders, loaded, count, padding)
+        padding = {name: Padding(ladder, loaded) for name, ladder in chosen.padded.items()}
+        return cls(opened, chosen.head, tokenizer, device, demand, chosen.ladders, loaded, count, padding)
 
     @property
     def name(self) -> str:
@@ -188,6 +240,16 @@ def _tokenizer(opened: bundles.Bundle, known: Tokenizers) -> Tokenizer:
     if facts not in known:
         known[facts] = Tokenizer.from_bundle(opened)
     return known[facts]
+
+
+def _check_out(
+    stack: ExitStack, opened: bundles.Bundle, graph: manifest.Graph, device: devices.Device, compiling: Compiling | None
+) -> Checkout | None:
+    """Take a graph's programs out of the cache until the stack is left; None where there is nothing to keep."""
+    if compiling is None or device.kind not in COMPILED:
+        return None
+    identity = identity_of(opened, graph, device)
+    return stack.enter_context(compiling.cache.check_out(identity, must_be_warm=compiling.must_be_warm))
 
 
 def _check_evidence(opened: bundles.Bundle, graph_ids: Sequence[str], device: devices.Device, demand: Demand) -> None:

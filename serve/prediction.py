@@ -9,6 +9,7 @@ from vela.graphs import bundle as bundles
 from vela.graphs import heads
 from vela.serve import answers, policy, question, registry
 from vela.serve import device as devices
+from vela.serve.deployment import Deployment
 from vela.serve.model import Demand, ServedModel
 from vela.serve.reading import Item
 
@@ -27,7 +28,8 @@ def load_from_store(path: Path, name: str, device: devices.Device, demand: Deman
         StoreError, ModelNotFound: the store has no such model.
         BundleError, EngineError: as `ServedModel.open`.
     """
-    return ServedModel.open(registry.sources_from_store(path, [name])[0].find().open(), device, demand=demand)
+    (source,) = registry.sources_from_store(path, [name])
+    return ServedModel.open(source.find().open(), Deployment(device), demand=demand)
 
 
 def load_from_bundle(folder: Path, device: devices.Device, demand: Demand) -> ServedModel:
@@ -36,7 +38,7 @@ def load_from_bundle(folder: Path, device: devices.Device, demand: Demand) -> Se
     Raises:
         BundleError, EngineError: as `ServedModel.open`.
     """
-    return ServedModel.open(bundles.Bundle.open(folder), device, demand=demand)
+    return ServedModel.open(bundles.Bundle.open(folder), Deployment(device), demand=demand)
 
 
 def predict(model: ServedModel, items: Sequence[Item]) -> list[answers.Answer | answers.FailedAnswer]:

@@ -14,6 +14,8 @@ from vela.graphs import attestation, errors, store
 from vela.graphs import bundle as bundles
 from vela.serve import device as devices
 from vela.serve import engine, host
+from vela.serve.compiling import Compiling
+from vela.serve.deployment import Deployment
 from vela.serve.lane import Lane
 from vela.serve.model import Demand, ServedModel, Tokenizers
 
@@ -29,14 +31,23 @@ class Source:
     Attributes:
         name: The name it is served under.
         find: Finds its bundle as it is published now; may raise StoreError.
+        deployment: Where it runs and what it takes; None leaves both to the plan.
     """
 
     name: str
     find: Callable[[], store.PublishedBundle]
+    deployment: Deployment | None = None
 
 
-def sources_from_store(path: Path, names: Sequence[str] = ()) -> tuple[Source, ...]:
+def sources_from_store(
+    path: Path, names: Sequence[str] = (), deployments: Mapping[str, Deployment] | None = None
+) -> tuple[Source, ...]:
     """Name the models of a store, or the ones asked for.
+
+    Args:
+        path: The store.
+        names: Names in it; all of them where none is given.
+        deployments: How they are deployed, by name.
 
     Raises:
         StoreError: there is no store, or it is empty.
@@ -51,7 +62,8 @@ def sources_from_store(path: Path, names: Sequence[str] = ()) -> tuple[Source, .
                 where=str(path),
                 fix="`vela publish` puts verified bundles there.",
             )
-    return tuple(Source(name, functools.partial(_find, path, name)) for name in names or published)
+    given = deployments or {}
+    return tuple(Source(name, functools.partial(_find, path, name), given.get(name)) for name in names or published)
 
 
 def _find(path: Path, name: str) -> store.PublishedBundle:
@@ -72,11 +84,12 @@ class Plan:
 
     Attributes:
         sources: The models, in the order in which they are loaded.
-        device: Where all of them run.
+        device: Where those run whose deployment does not say it.
         demand: What must be proven of each graph.
         session_options: Threads and optimisation.
         public_key: Whose signature every bundle must carry; None asks for none.
-        batching: Whether requests may ask for the profile `batching`.
+        batching: Whether requests to those may ask for the profile `batching`.
+        compiling: Where compiled programs are kept; None keeps none.
     """
 
     sources: tuple[Source, ...]
@@ -85,6 +98,11 @@ class Plan:
     session_options: engine.SessionOptions | None = None
     public_key: Path | None = None
     batching: bool = False
+    compiling: Compiling | None = None
+
+    def deployment(self, source: Source) -> Deployment:
+        """Say where a model runs and what it takes."""
+        return source.deployment or Deployment(self.device, self.batching)
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,16 +131,18 @@ class Entry:
 
 
 class Registry:
-    """The models of this process and the lane of their device.
+    """The models of this process and the lanes of their devices, one for each.
 
     Args:
         plan: What to load.
-        on_lane_death: Called in the lane's thread when it dies.
+        on_lane_death: Called in a lane's thread when it dies.
     """
 
     def __init__(self, plan: Plan, on_lane_death: Callable[[], None] = lambda: None) -> None:
         self.plan = plan
-        self.lane = Lane(str(plan.device), on_death=on_lane_death)
+        self._deployments = {source.name: plan.deployment(source) for source in plan.sources}
+        used = {deployment.device for deployment in self._deployments.values()} or {plan.device}
+        self.lanes = {device: Lane(str(device), on_death=on_lane_death) for device in sorted(used, key=str)}
         self._closing = False
         self._tokenizers: Tokenizers = {}
         # Replaced entry by entry, never mutated in place: readers in other threads see one state or the next.
@@ -132,6 +152,14 @@ class Registry:
     def entries(self) -> Mapping[str, Entry]:
         """Each model's state, by name."""
         return self._entries
+
+    def device_of(self, name: str) -> devices.Device:
+        """Say where a model runs."""
+        return self._deployments[name].device
+
+    def lane_of(self, name: str) -> Lane:
+        """Give the lane that a model's forwards go through."""
+        return self.lanes[self.device_of(name)]
 
     def load(self) -> Sequence[Entry]:
         """Load every model, until `close` is called; give the entries that failed."""
@@ -185,11 +213,11 @@ class Registry:
             attestation.require_signed(opened, self.plan.public_key)
         model = ServedModel.open(
             opened,
-            self.plan.device,
+            self._deployments[name],
             demand=self.plan.demand,
             session_options=self.plan.session_options,
             tokenizers=self._tokenizers,
-            batching=self.plan.batching,
+            compiling=self.plan.compiling,
         )
         report(Entry(name, "warming", "", opened))
         model.warm_up()
@@ -202,10 +230,14 @@ class Registry:
 
     def problems(self) -> dict[str, str]:
         """Say for each model why it does not answer; empty when all of them do, be it from an older bundle."""
-        if self.lane.death is not None:
-            return dict.fromkeys(self._entries, f"the lane of {self.lane.name} died: {self.lane.death}")
-        unready = [entry for entry in self._entries.values() if entry.status not in ("ready", "degraded")]
-        return {entry.name: entry.reason or entry.status for entry in unready}
+        found = {}
+        for entry in self._entries.values():
+            lane = self.lane_of(entry.name)
+            if lane.death is not None:
+                found[entry.name] = f"the lane of {lane.name} died: {lane.death}"
+            elif entry.status not in ("ready", "degraded"):
+                found[entry.name] = entry.reason or entry.status
+        return found
 
     def find(self, name: str | None) -> ServedModel:
         """Give the model that a request names, or the only one.
@@ -232,7 +264,7 @@ class Registry:
                 where="model",
                 fix="GET /v1/models lists what is loaded.",
             )
-        if entry.model is None or self.lane.death is not None:
+        if entry.model is None or self.lane_of(name).death is not None:
             raise errors.NotReady(
                 f"{name} {self.problems().get(name, entry.status)}",
                 expected="a model that is ready",
@@ -242,9 +274,10 @@ class Registry:
         return entry.model
 
     def close(self) -> None:
-        """Stop loading after the model that is being loaded, and stop the lane; what waits gets an error."""
+        """Stop loading after the model that is being loaded, and stop the lanes; what waits gets an error."""
         self._closing = True
-        self.lane.close()
+        for lane in self.lanes.values():
+            lane.close()
 
 
 def _ready(entry: Entry) -> Entry:

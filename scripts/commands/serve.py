@@ -1,8 +1,13 @@
 """`vela serve`: answer requests from a store."""
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
+
+if TYPE_CHECKING:
+    from vela.serve.compiling import Compiling
 
 
 @click.command()
@@ -13,6 +18,11 @@ import click
     help="Store that `vela publish` wrote.",
 )
 @click.option("--models", default="", help="Names to serve, separated by commas; all of the store by default.")
+@click.option(
+    "--config",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="YAML file of deployments: each model's device, input and window; instead of --models, --device, --batching.",
+)
 @click.option("--device", default="cpu", show_default=True, help="Where graphs run: cpu, migraphx:N, rocm:N, cuda:N.")
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
 @click.option("--port", default=8080, show_default=True, type=click.IntRange(0, 65535), help="0 takes a free port.")
@@ -47,11 +57,19 @@ import click
     "--log-format", default="text", show_default=True, type=click.Choice(["text", "json"]), help="Of the log."
 )
 @click.option("--access-log", is_flag=True, help="Log each request: its id, status and timing, none of its text.")
-@click.option("--check", is_flag=True, help="Load everything, run each graph once, and stop.")
+@click.option(
+    "--compile-cache",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Folder for compiled programs, of this user alone; for devices that compile (migraphx).",
+)
+@click.option("--require-compiled", is_flag=True, help="Refuse a start that would compile; see `vela compile`.")
+@click.option("--check", is_flag=True, help="Say what would be loaded and where, or what is wrong; load nothing.")
+@click.option("--rehearse", is_flag=True, help="Load everything, run each graph once, and stop.")
 def command(
     *,
     store: Path,
     models: str,
+    config: Path | None,
     device: str,
     host: str,
     port: int,
@@ -64,22 +82,35 @@ def command(
     reload_s: float,
     log_format: str,
     access_log: bool,
+    compile_cache: Path | None,
+    require_compiled: bool,
     check: bool,
+    rehearse: bool,
 ) -> None:
     """Serve the proven models of a store over HTTP."""
-    from vela.serve import engine, registry
+    from vela.serve import engine, providers, registry
+    from vela.serve.deployment import Config, Deployment
     from vela.serve.device import Device
     from vela.serve.http import server
     from vela.serve.http.service import Settings
 
     _set_up_logging(log_format, access_log=access_log)
+    if config is not None and (models or batching or device != "cpu"):
+        raise click.UsageError("--config says what --models, --device and --batching say: give one or the other")
+    deployments: Mapping[str, Deployment] = Config.read(config).deployments if config else {}
+    asked = Device.parse(device)
+    if not check:
+        for one in {deployment.device for deployment in deployments.values()} or {asked}:
+            providers.require_provider(one)  # once, and not for each model
+    names = list(deployments) or [name for name in models.split(",") if name]
     plan = registry.Plan(
-        registry.sources_from_store(store, [name for name in models.split(",") if name]),
-        Device.parse(device),
+        registry.sources_from_store(store, names, deployments),
+        asked,
         "any_engine" if accept_unverified_engine else "this_engine",
         engine.SessionOptions(threads=threads) if threads else None,
         public_key,
         batching,
+        _compiling(compile_cache, require_compiled=require_compiled),
     )
 
     settings = Settings(api_key=_read_key(api_key_file) if api_key_file else None)
@@ -89,9 +120,20 @@ def command(
 
     if check:
         status = server.check(plan, announce)
+    elif rehearse:
+        status = server.rehearse(plan, announce)
     else:
         status = server.serve(plan, server.Address(host, port, uds), settings, announce, reload_s=reload_s)
     raise SystemExit(status)
+
+
+def _compiling(folder: Path | None, *, require_compiled: bool) -> "Compiling | None":
+    from vela.serve.compile_cache import CompileCache
+    from vela.serve.compiling import Compiling
+
+    if folder is None and require_compiled:
+        raise click.UsageError("--require-compiled needs --compile-cache: where else would programs be?")
+    return None if folder is None else Compiling(CompileCache(folder), require_compiled)
 
 
 def _set_up_logging(log_format: str, *, access_log: bool) -> None:

@@ -102,9 +102,9 @@ def models_response(registry: Registry, max_request_bytes: int) -> ModelsRespons
 
 
 def _card(entry: Entry, registry: Registry) -> ModelCard:
-    opened, device, death = entry.bundle, registry.plan.device, registry.lane.death
+    opened, device, death = entry.bundle, registry.device_of(entry.name), registry.lane_of(entry.name).death
     model = None if opened is None else opened.manifest.model
-    head = None if opened is None else opened.manifest.head()
+    head = entry.model.head if entry.model else opened.manifest.head() if opened else None
     exits = None if entry.model is None or head is None else _exits(head, list(entry.model.ladders))
     package, version = installed_build()
     return ModelCard(

@@ -39,8 +39,8 @@ def report_ready(service: Service) -> Report:
 
 
 def report_live(service: Service) -> Report:
-    """Answer GET /health/live: 200 while the loop that runs this and the lane's thread live."""
-    dead = service.registry.lane.death is not None
+    """Answer GET /health/live: 200 while the loop that runs this and the lanes' threads live."""
+    dead = any(lane.death is not None for lane in service.registry.lanes.values())
     return Report(503 if dead else 200, JSON, msgspec.json.encode(schema.HealthResponse("dead" if dead else "alive")))
 
 
@@ -48,7 +48,7 @@ def report_metrics(service: Service) -> Report:
     """Answer GET /metrics."""
     registry, found = service.registry, service.metrics
     problems = registry.problems()
-    found.queue_tokens.set(registry.lane.waiting_tokens)
+    found.queue_tokens.set(sum(lane.waiting_tokens for lane in registry.lanes.values()))
     for name in registry.entries:
         found.ready.labels(name).set(name not in problems)
     return Report(200, metrics.CONTENT_TYPE, found.render())

@@ -13,10 +13,11 @@ from pathlib import Path
 
 import uvicorn
 
-from vela.graphs import errors
+from vela.graphs import attestation, errors
 from vela.serve.http.app import build_app
 from vela.serve.http.protocol import BoundedProtocol
 from vela.serve.http.service import Settings
+from vela.serve.model import Choice
 from vela.serve.registry import Plan, Registry
 
 logger = logging.getLogger(__name__)
@@ -107,7 +108,8 @@ class _Run:
             gc.collect()
             gc.freeze()  # what was loaded stays; a collection during a request need not look at it
             gc.set_threshold(*GC_THRESHOLDS)
-            announce(f"ready: {', '.join(self.registry.entries)} on {self.registry.plan.device} at {where}")
+            devices = ", ".join(map(str, self.registry.lanes))
+            announce(f"ready: {', '.join(self.registry.entries)} on {devices} at {where}")
             self._reload(announce, reload_s)
 
     def _reload(self, announce: Callable[[str], None], every_s: float) -> None:
@@ -128,6 +130,29 @@ class _Run:
 
 
 def check(plan: Plan, announce: Callable[[str], None]) -> int:
+    """Say of every model what would be loaded and where, or what is wrong, without reading a graph or a weight.
+
+    Returns:
+        0 when nothing is wrong, else 1.
+    """
+    failed = False
+    for source in plan.sources:
+        deployment = plan.deployment(source)
+        try:
+            opened = source.find().open()
+            if plan.public_key is not None:
+                attestation.require_signed(opened, plan.public_key)
+            chosen = Choice.of(opened, deployment, plan.demand)
+        except errors.VelaError as error:
+            failed = True
+            announce(f"{source.name}: {error}")
+        else:
+            graphs = ", ".join(graph.id for graph in chosen.graphs)
+            announce(f"{source.name}: {deployment.device}, up to {chosen.head.max_tokens} tokens: {graphs}")
+    return 1 if failed else 0
+
+
+def rehearse(plan: Plan, announce: Callable[[str], None]) -> int:
     """Load every model, run each graph once, and say what came of it.
 
     Returns:

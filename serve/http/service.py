@@ -25,6 +25,7 @@ from vela.serve.forward import Forward
 from vela.serve.http.exchange import Exchange
 from vela.serve.http.metrics import Metrics
 from vela.serve.job import Job
+from vela.serve.model import ServedModel
 from vela.serve.question import AnyAnswer, Question
 from vela.serve.reading import Grounded, Item, Pair, Reading
 from vela.serve.registry import Registry
@@ -97,7 +98,7 @@ class Service:
         planned = [_plan(question, reading) for reading in readings]
         forwards = list(itertools.chain.from_iterable(planned))
         exchange.describe_forwards(forwards, truncated=any(map(_was_cut, readings)))
-        jobs = await self._run(forwards, exchange, deadline_ms) if forwards else []
+        jobs = await self._run(model, forwards, exchange, deadline_ms) if forwards else []
         exchange.mark_jobs(jobs)
         if question.rules.profile != "exact":  # who went together, and so where, was not known before
             exchange.describe_forwards(forwards, truncated=any(map(_was_cut, readings)))
@@ -149,14 +150,18 @@ class Service:
         return readings
 
     async def _run(
-        self, forwards: Sequence[Forward | BatchedForward], exchange: Exchange, deadline_ms: float | None
+        self,
+        model: ServedModel,
+        forwards: Sequence[Forward | BatchedForward],
+        exchange: Exchange,
+        deadline_ms: float | None,
     ) -> list[Job]:
         """Hand in forwards and wait until each has ended, or give them up: when time is up, or when the client goes."""
         waiting = _Waiting(len(forwards), exchange.left_s(deadline_ms), exchange.watch_client)
         jobs: list[Job] = []
         reason: errors.ItemError | None = _client_gone()  # where this task is cancelled
         try:
-            jobs = self.registry.lane.submit(forwards, waiting.job_ended)
+            jobs = self.registry.lanes[model.device].submit(forwards, waiting.job_ended)
             reason = await waiting.reason()
         finally:
             waiting.close()

@@ -20,7 +20,7 @@ from transformers import (
 
 from vela.export import bundle_writer, effective, reference, trace, verification
 from vela.graphs import bundle, errors, heads, record
-from vela.serve import device, policy, question
+from vela.serve import policy, question
 from vela.serve.model import ServedModel
 from vela.verify import checkpoint, graph_file
 from vela.verify.options import GateOptions
@@ -92,7 +92,7 @@ def test_every_form_of_a_bert_passes_the_strict_bar(tmp_path, release, form):
 def test_a_minilm_shaped_embedder_with_position_numbers_among_its_weights_passes_and_serves(tmp_path, release):
     folder, records = release(make_checkpoint(tmp_path / "c", "embedding", "minilm", is_old=True))
     assert [(found.verdict, found.cause) for found in records] == [("passed", "")] * 3
-    model = ServedModel.open(bundle.Bundle.open(folder), device.CPU)
+    model = ServedModel.open(bundle.Bundle.open(folder))
 
     found = question.answer(question.embed(model, policy.Options(), question.Exit()), ["where is my card?"])[0]
 

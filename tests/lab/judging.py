@@ -15,7 +15,7 @@ from unittest import mock
 
 from vela.export import verification
 from vela.graphs import errors, store
-from vela.serve import engine
+from vela.serve import engine, providers
 from vela.verify import checkpoint, ground, options, rows, schedule
 
 OPENING, PUBLISHING = "opening", "publishing"  # what refuses besides the gate's own checks
@@ -181,13 +181,13 @@ def _hurried(share: int, processes: int) -> Iterator[None]:
 @contextlib.contextmanager
 def _configured(entries: Mapping[str, str]) -> Iterator[None]:
     """Let every session that is opened have more configuration entries."""
-    make = engine._session_options
+    make = providers.session_options
 
-    def configured(*arguments: Any) -> Any:
-        options = make(*arguments)
+    def configured(*arguments: Any, **named: Any) -> Any:
+        options = make(*arguments, **named)
         for key, value in entries.items():
             options.add_session_config_entry(key, value)
         return options
 
-    with mock.patch.object(engine, "_session_options", configured) if entries else contextlib.nullcontext():
+    with mock.patch.object(providers, "session_options", configured) if entries else contextlib.nullcontext():
         yield

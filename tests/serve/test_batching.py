@@ -6,6 +6,7 @@ import pytest
 
 from vela.graphs import bundle, errors, manifest
 from vela.serve import batching, policy
+from vela.serve.deployment import Deployment
 from vela.serve.fair_queue import FairQueue
 from vela.serve.job import Job, Run
 from vela.serve.model import ServedModel
@@ -16,7 +17,8 @@ CLOSE = 2e-5  # what the strict bar allows logits
 
 @pytest.fixture(scope="module")
 def model(bundles) -> ServedModel:
-    return ServedModel.open(bundle.Bundle.open(bundles["tiny-intent"]), demand="nothing", batching=True)
+    opened = bundle.Bundle.open(bundles["tiny-intent"])
+    return ServedModel.open(opened, Deployment(batching=True), demand="nothing")
 
 
 @pytest.fixture

@@ -10,8 +10,9 @@ import pytest
 
 from vela.graphs import bundle as bundles
 from vela.graphs import contract, errors, record
-from vela.serve import buckets, policy, question
+from vela.serve import buckets, policy, providers, question
 from vela.serve import device as devices
+from vela.serve.deployment import Deployment
 from vela.serve.model import ServedModel
 
 
@@ -78,9 +79,18 @@ def test_a_verdict_for_another_manifest_is_refused(folder: Path) -> None:
         load(folder, demand="any_engine")
 
 
-def test_a_device_without_graphs_of_its_target_is_refused(folder: Path) -> None:
+def test_a_device_without_graphs_of_its_target_is_refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(providers, "require_provider", lambda _: None)
+
     with pytest.raises(errors.ManifestInvalid, match="no graph that gives logits on migraphx:0"):
-        load(folder, device=devices.Device("migraphx"), demand="nothing")
+        load(folder, deployment=Deployment(devices.Device("migraphx")), demand="nothing")
+
+
+def test_a_device_that_nothing_runs_on_is_refused_before_a_file_is_read(folder: Path) -> None:
+    (folder / "model.onnx").unlink()
+
+    with pytest.raises(errors.ProviderUnavailable, match="MIGraphXExecutionProvider"):
+        load(folder, deployment=Deployment(devices.Device("migraphx")), demand="nothing")
 
 
 def test_warming_up_runs_every_graph(served: dict[str, ServedModel]) -> None:

@@ -22,6 +22,7 @@ from starlette.testclient import TestClient
 from starlette.types import ASGIApp, Message
 
 from vela.serve import model, policy, registry
+from vela.serve.device import CPU
 from vela.serve.http.app import build_app
 from vela.serve.http.service import OFFLOAD_ABOVE, POOL_THREADS, Settings
 from vela.serve.model import ServedModel
@@ -47,7 +48,7 @@ class Blocker:
 def blocker(own: registry.Registry) -> Iterator[Blocker]:
     """Keep the lane of `own` at work."""
     made = Blocker()
-    own.lane.submit([made])
+    own.lanes[CPU].submit([made])
     assert made.started.wait(PATIENCE_S)
     yield made
     made.release.set()
@@ -119,7 +120,7 @@ def test_texts_that_take_long_to_read_hold_no_short_one_up(
 
 
 def test_ten_times_what_may_wait_is_answered_with_200_or_429(own: registry.Registry, blocker: Blocker) -> None:
-    own.lane.bounds = replace(own.lane.bounds, tokens=50)  # ten requests of three letters
+    own.lanes[CPU].bounds = replace(own.lanes[CPU].bounds, tokens=50)  # ten requests of three letters
     app = build_app(own)
 
     async def overload() -> list[int]:
@@ -149,7 +150,7 @@ def test_a_thousand_callers_that_leave_or_run_out_of_time_hold_nothing(
         return await asyncio.gather(*leaving, *late)
 
     found = asyncio.run(give_up())
-    waiting = own.lane.waiting_tokens
+    waiting = own.lanes[CPU].waiting_tokens
     blocker.release.set()
     with TestClient(app) as client:
         after = [client.post("/v1/classify", json={"input": "abc"}).json()["results"][0] for _ in range(20)]

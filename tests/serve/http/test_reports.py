@@ -13,6 +13,7 @@ from starlette.testclient import TestClient
 from starlette.types import Message
 
 from vela.serve import forward, registry
+from vela.serve.device import CPU
 from vela.serve.http.app import build_app
 
 PATIENCE_S = 10.0
@@ -136,7 +137,7 @@ def test_a_deadline_ends_what_runs_and_what_waits(own: registry.Registry, hold: 
 
     assert codes == ["deadline_exceeded", "deadline_exceeded"]
     assert "error" not in after.json()["results"][0]
-    assert own.lane.waiting_tokens == 0
+    assert own.lanes[CPU].waiting_tokens == 0
 
 
 def test_a_client_that_goes_away_frees_the_lane(own: registry.Registry, hold: Hold) -> None:
@@ -164,11 +165,11 @@ def test_a_client_that_goes_away_frees_the_lane(own: registry.Registry, hold: Ho
 
     assert sent[0]["status"] == 499
     assert hold.stopped.wait(PATIENCE_S)
-    assert own.lane.waiting_tokens == 0
+    assert own.lanes[CPU].waiting_tokens == 0
 
 
 def test_a_full_queue_answers_429_with_retry_after(own: registry.Registry, hold: Hold) -> None:
-    own.lane.bounds = replace(own.lane.bounds, tokens=8)
+    own.lanes[CPU].bounds = replace(own.lanes[CPU].bounds, tokens=8)
     statuses: list[int] = []
 
     with TestClient(build_app(own)) as client:
@@ -181,7 +182,7 @@ def test_a_full_queue_answers_429_with_retry_after(own: registry.Registry, hold:
         assert hold.started.wait(PATIENCE_S)
         second = threading.Thread(target=ask)
         second.start()
-        while own.lane.waiting_tokens == 0:
+        while own.lanes[CPU].waiting_tokens == 0:
             pass
         refused = client.post("/v1/classify", json={"input": "abcd"})
         hold.release.set()

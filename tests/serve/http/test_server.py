@@ -207,7 +207,7 @@ def test_it_listens_on_a_unix_socket_and_takes_it_away(bag_store: Path, tmp_path
 
 
 def test_check_names_every_model_and_stops(bag_store: Path) -> None:
-    found = run("serve", "--store", str(bag_store), "--models", "mood,vectors", "--check")
+    found = run("serve", "--store", str(bag_store), "--models", "mood,vectors", "--rehearse")
 
     assert found.returncode == 0, found.stderr
     assert found.stderr.splitlines() == ["mood: ready", "vectors: ready"]
@@ -231,7 +231,7 @@ def damaged(bag_store: Path, tmp_path: Path) -> Callable[[str], Path]:
     return damage
 
 
-@pytest.mark.parametrize("arguments", [["--check"], ["--port", "0"]])
+@pytest.mark.parametrize("arguments", [["--rehearse"], ["--port", "0"]])
 def test_a_damaged_bundle_ends_the_start_with_1_and_its_reason(
     damaged: Callable[[str], Path], arguments: list[str]
 ) -> None:
@@ -247,7 +247,7 @@ def test_a_damaged_bundle_ends_the_start_with_1_and_its_reason(
     [
         (["--models", "mood,nope"], "found 'nope'; expected one of claims, mood, names, ranks, topics, vectors"),
         (["--device", "npu"], "found the device 'npu'"),
-        (["--device", "cuda:0", "--models", "mood", "--check"], "no graph that gives logits on cuda:0"),
+        (["--device", "cuda:0", "--models", "mood", "--check"], "expected a build with CUDAExecutionProvider"),
         (["--host", "256.0.0.1"], "an address that cannot be bound"),
     ],
 )
