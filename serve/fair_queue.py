@@ -9,19 +9,22 @@ Source: start-time fair queueing (Goyal, Vin, Cheng, SIGCOMM 1996).
 
 import heapq
 import itertools
+import math
 from collections.abc import Hashable, Sequence
 
 from vela.serve.job import Job
 
 
 class _Request:
-    """What of a request still waits."""
+    """What of a request still waits, since when it may wait no longer, and whether any of it has run."""
 
-    __slots__ = ("jobs", "waiting_s")
+    __slots__ = ("begun", "jobs", "until_s", "waiting_s")
 
-    def __init__(self, jobs: int) -> None:
-        self.jobs = jobs
+    def __init__(self, until_s: float) -> None:
+        self.jobs: dict[Job, None] = {}
         self.waiting_s = 0.0
+        self.until_s = until_s
+        self.begun = False
 
 
 class FairQueue:
@@ -40,15 +43,16 @@ class FairQueue:
     def __len__(self) -> int:
         return len(self._requests)
 
-    def push(self, jobs: Sequence[Job]) -> None:
-        """Let a request's jobs wait."""
-        request, turn = _Request(len(jobs)), self._turn
+    def push(self, jobs: Sequence[Job], until_s: float = math.inf) -> None:
+        """Let a request's jobs wait; `until_s`, on the monotonic clock, is when `take_overdue` may give it up."""
+        request, turn = _Request(until_s), self._turn
         if jobs:
             self._waiting[request] = None
         for job in jobs:
             heapq.heappush(self._turns, (turn, next(self._numbers), job))
             turn += job.seconds
             self._requests[job] = request
+            request.jobs[job] = None
             self._by_key.setdefault(job.key, {})[job] = None
             request.waiting_s += job.seconds
             self.tokens += job.tokens
@@ -61,14 +65,30 @@ class FairQueue:
             if job in self._requests:
                 break
         self._turn = turn
-        self.discard(job)
+        self._begin(job)
         alike = self._by_key.get(job.key)
         if alike is None:
             return [job]
         mates = list(itertools.islice(alike, job.work.most_rows - 1))
         for mate in mates:
-            self.discard(mate)
+            self._begin(mate)
         return [job, *mates]
+
+    def take_overdue(self, now_s: float) -> list[Job]:
+        """Take the request that came first of those whose time is up and of which nothing has run; none, where []."""
+        for request in self._waiting:
+            if not request.begun and request.until_s <= now_s:
+                jobs = list(request.jobs)
+                for job in jobs:
+                    self.discard(job)
+                return jobs
+            if not request.begun and request.until_s < math.inf:
+                break  # those behind it came later
+        return []
+
+    def _begin(self, job: Job) -> None:
+        self._requests[job].begun = True
+        self.discard(job)
 
     def discard(self, job: Job) -> None:
         """Forget a job, if it waits."""
@@ -76,7 +96,7 @@ class FairQueue:
         if request is None:
             return
         request.waiting_s -= job.seconds
-        request.jobs -= 1
+        del request.jobs[job]
         if not request.jobs:
             del self._waiting[request]
         self.tokens -= job.tokens

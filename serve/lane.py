@@ -7,6 +7,7 @@ does not come back by itself.
 """
 
 import logging
+import math
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -26,8 +27,11 @@ class Bounds:
 
     Attributes:
         wait_s: Longest wait behind others; what is expected to wait for longer is refused. A request that finds nothing
-            waiting is always taken, however large it is.
-        certainty: Share of that wait that may be expected: under load, estimates were seen to be short by a sixth.
+            waiting is always taken, however large it is, and never given up.
+        certainty: Share of that wait that may be expected: under load, estimates were seen to be short by a sixth, and
+            by two fifths where the machine became slower meanwhile.
+        patience: Share of that wait after which a request of which nothing has run is refused after all, where others
+            would be late because of it; the rest is for its own run.
         tokens: Tokens that may wait, padding included: each holds memory until its run.
         pulse_s: How often the lane is looked at.
         hang_s: What a run may take beyond what is expected of it.
@@ -36,6 +40,7 @@ class Bounds:
 
     wait_s: float = 10.0  # sixteen callers with 512 tokens each wait five on two cores
     certainty: float = 0.8
+    patience: float = 0.95
     tokens: int = 1 << 20  # thirty-two of the longest documents
     pulse_s: float = 0.5
     hang_s: float = 10.0
@@ -106,9 +111,11 @@ class Lane:
         with self._guard:
             if self._death is not None or self._closing:
                 raise self._gone()
+            until_s = math.inf
             if len(self._queue):
                 self._require_room(seconds, tokens)
-            self._queue.push(jobs)
+                until_s = time.monotonic() + self.bounds.patience * self.bounds.wait_s
+            self._queue.push(jobs, until_s)
         self._calls.put(None)
         return jobs
 
@@ -167,13 +174,38 @@ class Lane:
             with self._guard:
                 if self._closing:
                     return None
+                late = self._take_late()
                 if len(self._queue):
                     run = self._run = Run(self._queue.pop())
                     break
             self._calls.get()
+        for job in late:
+            job.stop(self._waited_in_vain(job))
         for job in run.jobs:
             job.begin(run)
         return run
+
+    def _take_late(self) -> list[Job]:
+        """Give up requests that waited too long, for as long as so much waits that others would be late too.
+
+        The wait that a request is taken with is an estimate, and a machine may become slower after it was made. Where
+        little waits any more, as after one long run, late answers are better than none.
+        """
+        late: list[Job] = []
+        slack_s = (1.0 - self.bounds.certainty) * self.bounds.wait_s
+        while self._pace * self._queue.seconds > slack_s and (jobs := self._queue.take_overdue(time.monotonic())):
+            late += jobs
+        return late
+
+    def _waited_in_vain(self, job: Job) -> errors.Overloaded:
+        longest_s = self.bounds.patience * self.bounds.wait_s
+        return errors.Overloaded(
+            f"a request that waited {time.monotonic() - job.queued_s:.1f} s behind others",
+            expected=f"at most {longest_s:g} s",
+            where=self.name,
+            fix="Try again after the time that Retry-After gives, or send smaller requests.",
+            retry_after_s=max(1.0, self._pace * self._queue.seconds - longest_s),
+        )
 
     def _forget_calls(self) -> None:
         """Take the calls of what has been pushed already: under load there would be one more for every request."""
