@@ -17,7 +17,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from vela.graphs import errors
 from vela.serve.http import access, body, health, openapi, routes
 from vela.serve.http import errors as http_errors
-from vela.serve.http.exchange import Exchange
+from vela.serve.http.exchange import Exchange, Header
 from vela.serve.http.service import ClientGone, Service, Settings
 from vela.serve.registry import Registry
 
@@ -25,10 +25,11 @@ logger = logging.getLogger(__name__)
 
 Endpoint = Callable[[Request], Awaitable[Response]]
 # From a request to the status, the headers and the body of its answer.
-Answering = Callable[[Scope, Receive], Awaitable[tuple[int, dict[str, str], bytes]]]
+Answering = Callable[[Scope, Receive], Awaitable[tuple[int, list[Header], bytes]]]
 
 # nginx's number for a client that closed the connection; nobody receives it, but logs and metrics count it.
 CLIENT_CLOSED = 499
+CONTENT_TYPE = health.JSON.encode()
 
 
 def build_app(registry: Registry, settings: Settings | None = None) -> ASGIApp:
@@ -63,8 +64,7 @@ def _straight(answering: Mapping[str, Answering], rest: ASGIApp) -> ASGIApp:
             await rest(scope, receive, send)
             return
         status, headers, content = await answer(scope, receive)
-        lines = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers.items()]
-        await send({"type": "http.response.start", "status": status, "headers": lines})
+        await send({"type": "http.response.start", "status": status, "headers": headers})
         await send({"type": "http.response.body", "body": content})
 
     return app
@@ -75,7 +75,7 @@ def _as_endpoint(answer: Answering) -> Endpoint:
 
     async def endpoint(request: Request) -> Response:
         status, headers, content = await answer(request.scope, request.receive)
-        return Response(content, status, headers)
+        return Response(content, status, {name.decode(): value.decode() for name, value in headers})
 
     return endpoint
 
@@ -83,7 +83,7 @@ def _as_endpoint(answer: Answering) -> Endpoint:
 def _answering(service: Service, post: routes.Post) -> Answering:
     decoder = msgspec.json.Decoder(post.request)
 
-    async def answer(scope: Scope, receive: Receive) -> tuple[int, dict[str, str], bytes]:
+    async def answer(scope: Scope, receive: Receive) -> tuple[int, list[Header], bytes]:
         headers = dict(reversed(scope["headers"]))  # of a name that is given twice the first counts
         watch = lambda: asyncio.create_task(body.wait_until_gone(receive))  # noqa: E731
         exchange = Exchange(watch, access.request_id_of(headers))
@@ -92,7 +92,8 @@ def _answering(service: Service, post: routes.Post) -> Answering:
         told = exchange.headers()
         # counted and logged when the answer is on its way
         asyncio.get_running_loop().call_soon(_note, service, post.path, scope, status, exchange)
-        return status, told | {"content-type": health.JSON, "content-length": str(len(content))}, content
+        told += [(b"content-type", CONTENT_TYPE), (b"content-length", b"%d" % len(content))]
+        return status, told, content
 
     return answer
 

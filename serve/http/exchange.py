@@ -17,10 +17,18 @@ Stage = Literal["parse", "tokenize", "queue", "forward", "post", "serialize"]
 STAGES: tuple[Stage, ...] = ("parse", "tokenize", "queue", "forward", "post", "serialize")
 
 
+TIMING = ", ".join(f"{stage};dur=%.3f" for stage in (*STAGES, "total"))
+Header = tuple[bytes, bytes]
+
+
 @functools.lru_cache(maxsize=256)
-def _headers_of(name: str, sha256: str, provider: str) -> dict[str, str]:
+def _headers_of(name: str, sha256: str, provider: str) -> list[Header]:
     """Say who answers; headers hold no other letters than the quoted ones."""
-    return {"x-vela-model": quote(name), "x-vela-model-sha256": sha256, "x-vela-ep": provider}
+    return [
+        (b"x-vela-model", quote(name).encode()),
+        (b"x-vela-model-sha256", sha256.encode()),
+        (b"x-vela-ep", provider.encode()),
+    ]
 
 
 class Exchange:
@@ -37,9 +45,12 @@ class Exchange:
         self._begun_s = self._marked_s = time.monotonic()
         self._deadline_ms: float | None = None
         self._stages_s: dict[Stage, float] = {}
-        self._headers: dict[str, str] = {}
+        self._model: ServedModel | None = None
+        self._said: list[Header] = []
+        self._retry_after: list[Header] = []
         self.model_name = ""
         self.graph_ids: list[str] = []
+        self.truncated: bool | None = None
 
     def mark(self, stage: Stage) -> None:
         """Close a stage: it took the time since the last mark."""
@@ -74,25 +85,26 @@ class Exchange:
             self.graph_ids = sorted({*self.graph_ids, *part.graph_ids})
         names = {name for part in parts for name in [part.model_name] if name}
         self.model_name = names.pop() if len(names) == 1 else ""
-        cut = any(part._headers.get("x-vela-truncated") == "1" for part in parts)
-        self._headers |= {"x-vela-bucket": ",".join(self.graph_ids), "x-vela-truncated": str(int(cut))}
+        self.truncated = any(part.truncated for part in parts)
         self._marked_s = time.monotonic()
 
     def describe_model(self, model: ServedModel) -> None:
-        """Say in the headers who answers."""
-        self.model_name = model.name
-        self._headers.update(_headers_of(model.name, model.bundle.manifest.model.model_sha256, model.device.provider))
+        """Note who answers."""
+        self.model_name, self._model = model.name, model
 
     def describe_forwards(self, forwards: Sequence[Forward | BatchedForward], *, truncated: bool) -> None:
-        """Say in the headers which graphs run and whether any input was cut."""
+        """Note which graphs run and whether any input was cut, and say in the headers what is known by now.
+
+        It is called while the forwards run: after them, every step is met with the caches that they left cold.
+        """
         ids = {forward.graph_id for forward in forwards}
         self.graph_ids = sorted(ids) if len(ids) > 1 else list(ids)
-        self._headers["x-vela-bucket"] = ",".join(self.graph_ids)
-        self._headers["x-vela-truncated"] = str(int(truncated))
+        self.truncated = truncated
+        self._said = self._say()
 
     def ask_later(self, seconds: float) -> None:
         """Say in the headers when there will be room."""
-        self._headers["retry-after"] = str(math.ceil(seconds))
+        self._retry_after = [(b"retry-after", str(math.ceil(seconds)).encode())]
 
     def elapsed_s(self) -> float:
         """Seconds since the request arrived."""
@@ -105,7 +117,18 @@ class Exchange:
         timing["total"] = round(self.elapsed_s() * 1000, 3)
         return timing
 
-    def headers(self) -> dict[str, str]:
+    def headers(self) -> list[Header]:
         """Give the response's headers."""
-        timing = ", ".join(f"{name};dur={value}" for name, value in self.timing_ms().items())
-        return self._headers | {"server-timing": timing, "x-request-id": self.request_id}
+        stages = self._stages_s
+        timing = TIMING % (*[stages.get(stage, 0.0) * 1000 for stage in STAGES], self.elapsed_s() * 1000)
+        said = self._said or self._say()
+        return [*said, *self._retry_after, (b"server-timing", timing.encode())]
+
+    def _say(self) -> list[Header]:
+        said = [(b"x-request-id", self.request_id.encode())]
+        if model := self._model:
+            said += _headers_of(model.name, model.bundle.manifest.model.model_sha256, model.device.provider)
+        if self.truncated is not None:
+            said.append((b"x-vela-bucket", ",".join(self.graph_ids).encode()))
+            said.append((b"x-vela-truncated", b"1" if self.truncated else b"0"))
+        return said

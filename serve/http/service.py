@@ -97,11 +97,11 @@ class Service:
         exchange.mark("tokenize")
         planned = [_plan(question, reading) for reading in readings]
         forwards = list(itertools.chain.from_iterable(planned))
-        exchange.describe_forwards(forwards, truncated=any(map(_was_cut, readings)))
-        jobs = await self._run(model, forwards, exchange, deadline_ms) if forwards else []
+        describe = functools.partial(_describe, exchange, forwards, readings)
+        jobs = await self._run(model, forwards, exchange, deadline_ms, describe)
         exchange.mark_jobs(jobs)
         if question.rules.profile != "exact":  # who went together, and so where, was not known before
-            exchange.describe_forwards(forwards, truncated=any(map(_was_cut, readings)))
+            describe()
         queue = iter(jobs)
         ended = [list(itertools.islice(queue, len(rows))) for rows in planned]
         tokens = sum([job.tokens for job in jobs])
@@ -155,14 +155,29 @@ class Service:
         forwards: Sequence[Forward | BatchedForward],
         exchange: Exchange,
         deadline_ms: float | None,
+        meanwhile: Callable[[], None],
     ) -> list[Job]:
-        """Hand in forwards and wait until each has ended, or give them up: when time is up, or when the client goes."""
-        waiting = _Waiting(len(forwards), exchange.left_s(deadline_ms), exchange.watch_client)
-        jobs: list[Job] = []
-        reason: errors.ItemError | None = _client_gone()  # where this task is cancelled
+        """Hand in forwards and wait until each has ended, or give them up: when time is up, or when the client goes.
+
+        `meanwhile` is called while the lane's thread wakes up, so that it costs no time; and where nothing runs.
+        """
+        if not forwards:
+            meanwhile()
+            return []
+        waiting = _Waiting(len(forwards))
         try:
             jobs = self.registry.lanes[model.device].submit(forwards, waiting.job_ended)
+        except errors.VelaError:
+            meanwhile()
+            raise
+        reason: errors.ItemError | None = None
+        try:
+            waiting.watch(exchange.left_s(deadline_ms), exchange.watch_client)
+            meanwhile()
             reason = await waiting.reason()
+        except BaseException:  # this task is cancelled, or a bug
+            reason = _client_gone()
+            raise
         finally:
             waiting.close()
             if reason is not None:
@@ -208,6 +223,10 @@ def _length(item: Item) -> int:
             return len(item.context) + len(item.question) + len(item.answer)
 
 
+def _describe(exchange: Exchange, forwards: Sequence[Forward | BatchedForward], readings: Readings) -> None:
+    exchange.describe_forwards(forwards, truncated=any(map(_was_cut, readings)))
+
+
 def _was_cut(reading: Reading | errors.ItemError) -> bool:
     return isinstance(reading, Reading) and reading.report.truncated
 
@@ -215,17 +234,21 @@ def _was_cut(reading: Reading | errors.ItemError) -> bool:
 class _Waiting:
     """Until every job of a request has ended, its client has gone or its time is up, whichever is first.
 
-    One future for all of it, made before the jobs are handed in: whatever the loop does after that keeps the lane's
-    thread from Python's lock, and what it does when they end keeps the client from its answer.
+    One future for all of it, made before the jobs are handed in: what the loop does when they end keeps the client from
+    its answer.
     """
 
-    def __init__(self, count: int, left_s: float | None, watch: Callable[[], "asyncio.Task[None]"]) -> None:
+    def __init__(self, count: int) -> None:
         self._loop = asyncio.get_running_loop()
         self._left = count
         self._guard = threading.Lock()
         self._future: asyncio.Future[errors.ItemError | None] = self._loop.create_future()
-        self._timers = [self._loop.call_later(WATCH_AFTER_S, self._watch, watch)]
+        self._timers: list[asyncio.TimerHandle] = []
         self._watching: asyncio.Task[None] | None = None
+
+    def watch(self, left_s: float | None, watch: Callable[[], "asyncio.Task[None]"]) -> None:
+        """Watch the clock, and the client before long."""
+        self._timers.append(self._loop.call_later(WATCH_AFTER_S, self._watch, watch))
         if left_s is not None:
             self._timers.append(self._loop.call_later(left_s, self._end, _deadline_passed()))
 

@@ -28,7 +28,7 @@ CATALOGUE: dict[str, tuple[tuple[str, str], ...]] = {
         ("http/test_failures_of_reading.py", "a_text_that_is_far_too_long_is_refused_without_reading_all_of_it"),
         ("http/test_failures_of_reading.py", "a_deadline_ends_the_reading_of_a_text"),
         (REQUESTS, "texts_that_take_long_to_read_hold_no_short_one_up"),
-        ("test_lane.py", "a_scan_holds_a_short_request_for_one_of_its_windows_at_most"),
+        ("lane/test_order.py", "a_scan_holds_a_short_request_for_one_of_its_windows_at_most"),
     ),
     "4 warming up at full length takes all memory": (
         (LOADING, "a_model_of_long_documents_is_loaded_without_a_long_run"),
@@ -36,7 +36,7 @@ CATALOGUE: dict[str, tuple[tuple[str, str], ...]] = {
     "5 a full queue ends the process": (
         (REQUESTS, "ten_times_what_may_wait_is_answered_with_200_or_429"),
         (REPORTS, "a_full_queue_answers_429_with_retry_after"),
-        ("test_lane.py", "a_full_queue_refuses_and_queues_nothing"),
+        ("lane/test_bounds.py", "a_full_queue_refuses_and_queues_nothing"),
     ),
     "6 a worker dies and health stays green": (
         (SERVER, "a_lane_that_dies_fails_its_callers_and_ends_the_process_with_1"),
@@ -47,7 +47,7 @@ CATALOGUE: dict[str, tuple[tuple[str, str], ...]] = {
         (REQUESTS, "a_thousand_callers_that_leave_or_run_out_of_time_hold_nothing"),
         (REPORTS, "a_client_that_goes_away_frees_the_lane"),
         (REPORTS, "a_deadline_ends_what_runs_and_what_waits"),
-        ("test_lane.py", "a_thousand_requests_that_are_given_up_leave_no_trace"),
+        ("lane/test_ends.py", "a_thousand_requests_that_are_given_up_leave_no_trace"),
     ),
     "8 vectors of nan with status 200": (
         (REQUESTS, "a_vector_or_a_score_that_is_no_number_is_a_500_and_counted"),
@@ -123,8 +123,8 @@ CATALOGUE: dict[str, tuple[tuple[str, str], ...]] = {
     ),
     "24 an idle server burns cores": ((PROCESS, "an_idle_server_rests"),),
     "25 limits count requests": (
-        ("test_lane.py", "more_than_fits_into_memory_is_refused_however_soon_it_would_run"),
-        ("test_lane.py", "a_short_request_is_taken_where_a_long_one_is_not"),
+        ("lane/test_bounds.py", "more_than_fits_into_memory_is_refused_however_soon_it_would_run"),
+        ("lane/test_bounds.py", "a_short_request_is_taken_where_a_long_one_is_not"),
         ("test_joining.py", "long_rows_run_alone_and_short_ones_share"),
     ),
     "26 nodes of an artifact run elsewhere": ((LOADING, "without_its_provider_a_server_is_alive_and_not_ready"),),
