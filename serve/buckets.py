@@ -10,12 +10,19 @@ Source: measured, 440 MB for each further session of a 307M checkpoint on the CP
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from vela.graphs import contract, errors, heads, manifest
+from vela.graphs import bundle, contract, errors, heads, manifest
 from vela.serve import device as devices
 
 TARGETS: dict[devices.DeviceKind, contract.Target] = {
     "cpu": "ort",
     "cuda": "ort",
+    "migraphx": "portable",
+    "rocm": "portable",
+}
+# What `vela export --for` calls them.
+EXPORTED_FOR: dict[devices.DeviceKind, str] = {
+    "cpu": "cpu",
+    "cuda": "cuda",
     "migraphx": "portable",
     "rocm": "portable",
 }
@@ -50,6 +57,44 @@ class Ladder:
         raise ValueError(f"no graph of {self.output} holds {rows} rows of {tokens} tokens")
 
 
+def runs_on(graph: manifest.Graph, kind: devices.DeviceKind) -> bool:
+    """Say whether a device of that kind is ever asked to run a graph."""
+    is_dynamic = kind == "cpu"
+    return (
+        graph.target == TARGETS[kind] and (graph.sequence is None) == is_dynamic and (graph.batch is None) == is_dynamic
+    )
+
+
+def choose_judged(
+    opened: bundle.Bundle, kind: devices.DeviceKind, graph_ids: Sequence[str] = ()
+) -> list[manifest.Graph]:
+    """Give the graphs that a verdict on a device is about.
+
+    All of them on the CPU, since publishing needs that; elsewhere those that are run there. Dynamic graphs would fail
+    on engines that compile, and nobody would ever run them there.
+
+    Args:
+        opened: The bundle.
+        kind: The device's.
+        graph_ids: Graphs that were asked for by name, wherever they run.
+
+    Raises:
+        ManifestInvalid: the bundle has no graph of that name.
+        NothingCompared: it has none for that device.
+    """
+    if graph_ids:
+        return [opened.graph(graph_id) for graph_id in graph_ids]
+    graphs = [graph for graph in opened.manifest.graphs if kind == "cpu" or runs_on(graph, kind)]
+    if not graphs:
+        raise errors.NothingCompared(
+            f"no graph that runs on {kind}",
+            expected=f"fixed graphs of target {TARGETS[kind]!r}",
+            where=opened.folder.name,
+            fix=f"Export the bundle again with `--for {EXPORTED_FOR[kind]}` besides.",
+        )
+    return graphs
+
+
 def build_ladder(
     content: manifest.Manifest, head: heads.Head, output: str, device: devices.Device, *, for_padded: bool = False
 ) -> Ladder:
@@ -65,22 +110,18 @@ def build_ladder(
     Raises:
         ManifestInvalid: the bundle has none.
     """
-    target = TARGETS[device.kind]
-    dynamic = device.kind == "cpu"
     graphs = [
         graph
         for graph in content.graphs
         if graph.head == head.name
-        and graph.target == target
-        and (graph.sequence is None) == dynamic
-        and (graph.batch is None) == dynamic
+        and runs_on(graph, device.kind)
         and (graph.takes_mask or not for_padded)
         and output in {tensor.name for tensor in graph.outputs}
     ]
     if not graphs:
         raise errors.ManifestInvalid(
             f"no graph that gives {output} on {device}",
-            expected=f"a {'dynamic' if dynamic else 'fixed'} graph of target {target!r}",
+            expected=f"a {'dynamic' if device.kind == 'cpu' else 'fixed'} graph of target {TARGETS[device.kind]!r}",
             where=content.model.name,
             fix="Export the bundle with that target; serve runs no graph of another kind instead.",
         )

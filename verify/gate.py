@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from vela.graphs import bundle, digests, golden, manifest, record
+from vela.serve import buckets
 from vela.serve.runtime import installed_build
 from vela.verify import (
     answering,
@@ -107,7 +108,7 @@ def verify_bundle(
     bars.choose_bar(options.bar, options.device.kind)
     name = opened.manifest.model.name
     subject = _Subject(opened, source, digests.digest_of_listing(source.listing()), options)
-    graphs = [opened.graph(graph_id) for graph_id in options.graph_ids] or list(opened.manifest.graphs)
+    graphs = buckets.choose_judged(opened, options.device.kind, options.graph_ids)
     progress(f"{name}: static checks of {len(graphs)} graphs")
     static = static_checks.StaticChecks.prepare(opened, source)
     shared = static.check_bundle()

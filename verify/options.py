@@ -23,7 +23,7 @@ class GateOptions:
         session: Threads and optimisation.
         budget_s: Seconds that the whole may take; None for no limit.
         is_fresh: Drop what an interrupted run left.
-        graph_ids: Graphs to judge; all where empty.
+        graph_ids: Graphs to judge; where empty, all on the CPU, and elsewhere those that serve would run there.
         is_fail_fast: Skip inference on a graph whose static checks failed.
     """
 

@@ -9,6 +9,8 @@ from collections.abc import Sequence
 import msgspec
 
 from vela.graphs import bundle, errors, record, verdicts
+from vela.serve import buckets
+from vela.serve import device as devices
 from vela.verify import bars, judge, naming, recording, verdict
 
 
@@ -21,14 +23,15 @@ def rejudge_bundle(
         opened: The bundle; records that are not about it as it lies there are refused.
         bar_name: As on the command line.
         device: Whose records.
-        graph_ids: Graphs to judge; all where empty.
+        graph_ids: Graphs to judge; those of that device where empty.
 
     Raises:
         NothingCompared: a graph has no record of that device.
         NotVerified: a record is stale, of another bundle, or contradicts itself.
     """
     found = {item.record.graph_id: item.record for item in verdicts.read_all_evidence(opened) if _is_of(item, device)}
-    wanted = list(graph_ids) or [graph.id for graph in opened.manifest.graphs]
+    kind = devices.Device.parse(device).kind
+    wanted = [graph.id for graph in buckets.choose_judged(opened, kind, graph_ids)]
     missing = [graph_id for graph_id in wanted if graph_id not in found]
     if missing:
         raise errors.NothingCompared(

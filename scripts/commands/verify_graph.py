@@ -32,7 +32,12 @@ COLOURS = {"passed": "green", "failed": "red", "not_compared": "yellow"}
 )
 @click.option("--max-tokens", default=2048, show_default=True, type=click.IntRange(2), help="Longest dynamic case.")
 @click.option("--corpus", type=FILE, help="Your own texts, judged as well.")
-@click.option("--graph", "graphs", multiple=True, help="Judge this graph only; repeatable.")
+@click.option(
+    "--graph",
+    "graphs",
+    multiple=True,
+    help="Judge this graph only; repeatable. By default all, and on a GPU those that it would serve.",
+)
 @click.option("--threads", type=click.IntRange(1), help="Threads of a forward; all cores of this process by default.")
 @click.option("--budget", type=click.FloatRange(0, min_open=True), help="Minutes that it may take; see docs/verify.md.")
 @click.option("--fresh", is_flag=True, help="Start anew where an earlier run of this was interrupted.")
