@@ -3,7 +3,7 @@
 A process of its own, so that what an export leaves in memory is not counted as an engine's.
 
     python scripts/bench/cpu_graphs.py bundle CHECKPOINT FOLDER
-    python scripts/bench/cpu_graphs.py plain CHECKPOINT FOLDER
+    python scripts/bench/cpu_graphs.py plain CHECKPOINT FOLDER [--tokens 8192]
 """
 
 import argparse
@@ -33,12 +33,13 @@ def export_bundle(source: checkpoint.Checkpoint, folder: Path) -> None:
     bundle_writer.export_bundle(source, folder, plan, trace.TraceCache(), _report)
 
 
-def export_plain(source: checkpoint.Checkpoint, folder: Path) -> None:
+def export_plain(source: checkpoint.Checkpoint, folder: Path, tokens: int | None = None) -> None:
     """Export Transformers' own model with SDPA attention and dynamic axes, everything else at torch's defaults.
 
-    Made once per checkpoint and versions of the exporters: the full size takes minutes.
+    Made once per checkpoint and versions of the exporters: the full size takes minutes. With `tokens` it is one row of
+    so many tokens, whatever is asked.
     """
-    made_from = {name: importlib.metadata.version(name) for name in EXPORTERS}
+    made_from = {name: importlib.metadata.version(name) for name in EXPORTERS} | {"tokens": str(tokens)}
     made_from["checkpoint"] = digests.digest_of_listing(source.listing())
     note = folder / MADE_FROM_FILE
     if note.exists() and json.loads(note.read_text()) == made_from:
@@ -49,8 +50,8 @@ def export_plain(source: checkpoint.Checkpoint, folder: Path) -> None:
     model = AutoModelForSequenceClassification.from_pretrained(
         source.folder, attn_implementation="sdpa", dtype=torch.float32
     ).eval()
-    ids = torch.ones(EXAMPLE_SHAPE, dtype=torch.int64)
-    axes = {0: torch.export.Dim.DYNAMIC, 1: torch.export.Dim.DYNAMIC}
+    ids = torch.ones((1, tokens) if tokens else EXAMPLE_SHAPE, dtype=torch.int64)
+    axes = {} if tokens else {0: torch.export.Dim.DYNAMIC, 1: torch.export.Dim.DYNAMIC}
     torch.onnx.export(
         model,
         (),
@@ -73,6 +74,10 @@ if __name__ == "__main__":
     parser.add_argument("kind", choices=["bundle", "plain"])
     parser.add_argument("checkpoint", type=Path)
     parser.add_argument("folder", type=Path)
+    parser.add_argument("--tokens", type=int, help="fix the plain graph at one row of so many")
     arguments = parser.parse_args()
-    export = export_bundle if arguments.kind == "bundle" else export_plain
-    export(checkpoint.Checkpoint.read(arguments.checkpoint), arguments.folder)
+    source = checkpoint.Checkpoint.read(arguments.checkpoint)
+    if arguments.kind == "bundle":
+        export_bundle(source, arguments.folder)
+    else:
+        export_plain(source, arguments.folder, arguments.tokens)

@@ -17,7 +17,7 @@ import json
 import statistics
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -78,14 +78,19 @@ class Peer:
 
 
 class Graph:
-    """An ONNX graph as a CUDA graph, its inputs and output bound on the device."""
+    """An ONNX graph as a CUDA graph, its inputs and output bound on the device.
 
-    def __init__(self, path: Path) -> None:
+    Args:
+        path: The graph, of fixed shape.
+        told: Provider options besides the usual ones, or in their place.
+    """
+
+    def __init__(self, path: Path, told: Mapping[str, str] | None = None) -> None:
         options = onnxruntime.SessionOptions()
         options.log_severity_level = 3
         options.add_session_config_entry("session.disable_cpu_ep_fallback", "1")
         options.add_session_config_entry("session.record_ep_graph_assignment_info", "1")
-        providers = [("CUDAExecutionProvider", PROVIDER_OPTIONS)]
+        providers = [("CUDAExecutionProvider", PROVIDER_OPTIONS | dict(told or {}))]
         self._session = onnxruntime.InferenceSession(str(path), options, providers=providers)
         self._binding = self._session.io_binding()
         self._inputs = {}
