@@ -53,8 +53,9 @@ class Session:
         facts: The engine, as the record names it.
     """
 
-    def __init__(self, inner: Any, graph: manifest.Graph, facts: record.EngineFacts) -> None:
+    def __init__(self, inner: Any, graph: manifest.Graph, facts: record.EngineFacts, device: devices.Device) -> None:
         self._inner = inner
+        self._alone = bound.alone_on(device)
         self._bound: bound.BoundRun | None = None
         self._output_names = [output.name for output in graph.outputs]
         self.graph = graph
@@ -116,12 +117,13 @@ class Session:
             device, threads=options.threads, optimise=options.optimise, is_recorded=is_recorded
         )
         told = providers.provider_options(device, programs, is_recorded=is_recorded)
-        with placement.observing(session_options) as observe:
-            session = cls(cls._open(model, name, device, session_options, told), graph, facts)
-            placed = observe(session._inner, session._run_once)
-        placement.require(placed, graph.id, device)
-        if is_recorded:
-            session._bound = bound.BoundRun(session._inner, graph, device)
+        with bound.alone_on(device):
+            with placement.observing(session_options) as observe:
+                session = cls(cls._open(model, name, device, session_options, told), graph, facts, device)
+                placed = observe(session._inner, session._run_once)
+            placement.require(placed, graph.id, device)
+            if is_recorded:
+                session._bound = bound.BoundRun(session._inner, graph, device)
         return session
 
     @staticmethod
@@ -175,10 +177,11 @@ class Session:
             run_options = run_options or onnxruntime.RunOptions()
             run_options.add_run_config_entry("memory.enable_memory_arena_shrinkage", "cpu:0")
         try:
-            if self._bound is None:
-                values = self._inner.run(self._output_names, feeds, run_options)
-            else:
-                values = self._bound.run(feeds, run_options)
+            with self._alone:
+                if self._bound is None:
+                    values = self._inner.run(self._output_names, feeds, run_options)
+                else:
+                    values = self._bound.run(feeds, run_options)
         except Exception as cause:  # as above
             raise errors.EngineError(
                 f"a run error: {str(cause).strip().splitlines()[0]}",

@@ -5,7 +5,7 @@ different threads; `answer` joins them for the command line. Whoever holds a Ser
 and records were checked before anything was loaded, unless the caller said otherwise by `Demand`.
 """
 
-from collections.abc import Mapping, MutableMapping, Sequence
+from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Literal, Self
@@ -210,11 +210,10 @@ class ServedModel:
         forwards = self.forwards(reading, output)
         return forwards if profile == "exact" else [BatchedForward.of(one, self.padding[output]) for one in forwards]
 
-    def warm_up(self) -> None:
-        """Run every loaded graph at some lengths, so that no caller pays for first runs and costs are known.
+    def warm_up_runs(self) -> Iterator[Forward]:
+        """Give runs of every loaded graph, after which no caller pays for first runs, and costs are known.
 
-        Raises:
-            ItemError: a graph gives no usable output.
+        They are for the thread that callers' forwards run in: CUDA records a graph's run for each thread.
         """
         ids = self.tokenizer.encode([joining.TEXT], with_offsets=False)[0].ids
         for loaded in self.loaded.values():
@@ -223,7 +222,7 @@ class ServedModel:
             runs = [(first, tensor.name) for tensor in graph.outputs]
             runs += [(tokens, graph.outputs[0].name) for tokens in others if tokens <= self.head.max_tokens]
             for tokens, output in runs:
-                Forward(loaded, self._row(ids, tokens), output, self.tokenizer.facts.pad_id).run()
+                yield Forward(loaded, self._row(ids, tokens), output, self.tokenizer.facts.pad_id)
 
     def _row(self, ids: Ids, tokens: int) -> Framed:
         """Frame so many of some ids, over and over, that a row has about so many tokens."""

@@ -5,6 +5,8 @@ that cannot be loaded keeps its place with the reason; nothing else is served in
 """
 
 import functools
+import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,12 +18,16 @@ from vela.serve import device as devices
 from vela.serve import engine, host
 from vela.serve.compiling import Compiling
 from vela.serve.deployment import Deployment
+from vela.serve.forward import Forward
+from vela.serve.job import Job
 from vela.serve.lane import Lane
 from vela.serve.model import Demand, ServedModel, Tokenizers
 
 Status = Literal["starting", "loading", "warming", "ready", "degraded", "failed"]
 # `unverified` where a bundle has no golden answers.
 Golden = Literal["pending", "matched", "unverified", "failed"]
+
+RETRY_S = 0.2  # between tries of a new model's first runs where callers fill the queue
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,10 +226,32 @@ class Registry:
             compiling=self.plan.compiling,
         )
         report(Entry(name, "warming", "", opened))
-        model.warm_up()
+        self._warm_up(model, self.lane_of(name))
         host.give_back_memory()
         golden: Golden = "matched" if model.golden_count else "unverified"
         return _ready(Entry(name, "warming", "", opened, model, golden, found.digest))
+
+    def _warm_up(self, model: ServedModel, lane: Lane) -> None:
+        """Let a lane run what a model must have run before it answers, in its turn where others wait.
+
+        Raises:
+            ItemError: a graph gives no usable output.
+            NotReady: the lane died, or this registry closes.
+        """
+        for forward in model.warm_up_runs():
+            ended = threading.Event()
+            (job,) = self._submit_patiently(lane, forward, ended.set)
+            ended.wait()
+            job.outcome.result()
+
+    def _submit_patiently(self, lane: Lane, forward: Forward, on_end: Callable[[], None]) -> list[Job]:
+        while True:
+            try:
+                return lane.submit([forward], on_end)
+            except errors.Overloaded:
+                if self._closing:
+                    raise
+                time.sleep(RETRY_S)
 
     def _put(self, entry: Entry) -> None:
         self._entries[entry.name] = entry

@@ -96,10 +96,11 @@ def make_texts(model: ServedModel, tokens: int, count: int, seed: int) -> list[s
             if length == tokens:
                 found[" ".join(words)] = None
                 break
-            if length > tokens:
-                words.pop(rng.randrange(len(words)))
-            else:
-                words.append(rng.choice([*WORDS, *"abcdefghij"]))
+            for _ in range(max(1, abs(length - tokens) // 2)):  # a word has a token or more
+                if length > tokens:
+                    words.pop(rng.randrange(len(words)))
+                else:
+                    words.append(rng.choice([*WORDS, *"abcdefghij"]))
     return list(found)
 
 

@@ -95,7 +95,11 @@ def test_a_device_that_nothing_runs_on_is_refused_before_a_file_is_read(folder: 
 
 def test_warming_up_runs_every_graph(served: dict[str, ServedModel]) -> None:
     for model in served.values():
-        model.warm_up()
+        runs = list(model.warm_up_runs())
+
+        assert {forward.graph_id for forward in runs} == set(model.loaded)
+        assert {forward.output for forward in runs} >= set(model.ladders)
+        assert all(np.isfinite(forward.run()).all() for forward in runs)
 
 
 def test_the_shallowest_graph_of_an_exit_runs(served: dict[str, ServedModel]) -> None:

@@ -1,14 +1,17 @@
 """A newer bundle is served when it can be; one that cannot leaves the older at work, and says why."""
 
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
+from steps import PATIENCE_S, Step, ends_with
 
 from vela.graphs import bundle as bundles
-from vela.graphs import store
-from vela.serve import registry
+from vela.graphs import errors, store
+from vela.serve import forward, registry
+from vela.serve.lane import Bounds, Lane
 
 
 class Published:
@@ -97,3 +100,63 @@ def test_after_one_that_cannot_a_better_one_is_served(
     (entry,) = serving.refresh()
 
     assert (entry.status, entry.digest, entry.refused) == ("ready", "second", "")
+
+
+@pytest.fixture
+def threads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Names of the threads that ran forwards since."""
+    found: list[str] = []
+    run_together = forward.run_together
+
+    def noted(*arguments):
+        found.append(threading.current_thread().name)
+        return run_together(*arguments)
+
+    monkeypatch.setattr(forward, "run_together", noted)
+    return found
+
+
+def test_the_first_runs_are_made_by_the_thread_that_callers_forwards_run_in(
+    serving: registry.Registry, published: Published, newer, threads: list[str]
+) -> None:
+    """CUDA records a graph's run for each thread: the first caller would pay for that."""
+    published.now = newer
+
+    serving.refresh()
+
+    graphs = len(serving.find("mood").loaded)
+    assert threads.count("lane-cpu") >= graphs > 0
+
+
+def test_a_newer_bundle_waits_for_room_in_a_full_queue_and_takes_over(
+    serving: registry.Registry, published: Published, newer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(registry, "RETRY_S", 0.001)
+    lane = Lane("cpu", Bounds(tokens=10))
+    full = threading.Event()
+    submit, blocker = lane.submit, Step(0, [], held=True)
+
+    def watched(*arguments):
+        try:
+            return submit(*arguments)
+        except errors.Overloaded:
+            full.set()
+            raise
+
+    monkeypatch.setattr(lane, "submit", watched)
+    serving.lanes = dict.fromkeys(serving.lanes, lane)
+    running = submit([blocker])
+    assert blocker.started.wait(PATIENCE_S)
+    waiting = submit([Step(1, [])])
+    published.now = newer
+    refreshing = threading.Thread(target=serving.refresh)
+    refreshing.start()
+
+    assert full.wait(PATIENCE_S)
+    assert serving.entries["mood"].digest == "first"
+    blocker.release.set()
+    refreshing.join(PATIENCE_S)
+
+    assert [ends_with(job) for job in (*running, *waiting)] == [None, None]
+    assert serving.entries["mood"].digest == "second"
+    lane.close()

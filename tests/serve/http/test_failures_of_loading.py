@@ -176,7 +176,8 @@ def test_every_length_runs_on_the_smallest_fixed_graph_and_that_one_is_warm(serv
         loaded={session.graph.id: Loaded(session, Costs()) for session in sessions},  # type: ignore[arg-type]
         settled={},
     )
-    fixed.warm_up()
+    for forward in fixed.warm_up_runs():
+        forward.run()
     readings = fixed.read(["x" * length for length in range(1, 63)], fixed.settle(policy.Options(), "logits"))
     chosen = [forward.tokens for reading in readings for forward in fixed.forwards(reading, "logits")]  # type: ignore[arg-type]
 
