@@ -132,6 +132,20 @@ class Job:
         finished_s: When its run ended; 0 before that.
     """
 
+    __slots__ = (
+        "_guard",
+        "_on_drop",
+        "_run",
+        "finished_s",
+        "key",
+        "outcome",
+        "queued_s",
+        "seconds",
+        "started_s",
+        "tokens",
+        "work",
+    )
+
     def __init__(self, work: Work, on_drop: Callable[["Job"], None]) -> None:
         self.work = work
         self.seconds = work.seconds

@@ -7,6 +7,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
+import msgspec
+
 from vela.graphs import contract, errors, heads
 from vela.serve import answers, assembly, policy
 from vela.serve.model import ServedModel
@@ -28,8 +30,7 @@ class Exit:
     dimension: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Question(Generic[AnyAnswer]):
+class Question(msgspec.Struct, Generic[AnyAnswer], frozen=True):
     """A settled request.
 
     Attributes:

@@ -10,6 +10,8 @@ Source: the router's model runtime (text/windows.py, heads/grounded.py), whose l
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import msgspec
+
 from vela.graphs import errors, heads, task
 from vela.serve import answers, policy, windows
 from vela.serve.tokenization import Content, Framed, Offsets, Tokenizer
@@ -40,8 +42,7 @@ SURE_CHARACTERS = 8
 READ_CHARACTERS = 1 << 16  # at least, where fewer would do: so many take some milliseconds
 
 
-@dataclass(frozen=True, slots=True)
-class _Part:
+class _Part(msgspec.Struct, frozen=True):
     """What was read of a text: all of it, or more than may be kept.
 
     Attributes:
@@ -57,8 +58,7 @@ class _Part:
     is_whole: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Reading:
+class Reading(msgspec.Struct, frozen=True):
     """One input, ready to run.
 
     Attributes:

@@ -9,7 +9,6 @@ they cut is never reported.
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
@@ -17,6 +16,7 @@ from typing import Self
 # and the cores are the engine's.
 os.environ["TOKENIZERS_PARALLELISM"] = "false"
 
+import msgspec
 import tokenizers
 
 from vela.graphs import bundle, digests, errors, manifest
@@ -40,8 +40,7 @@ PROBES = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Content:
+class Content(msgspec.Struct, frozen=True):
     """A text's tokens without special tokens.
 
     Attributes:
@@ -54,8 +53,7 @@ class Content:
     offsets: Offsets
 
 
-@dataclass(frozen=True, slots=True)
-class Framed:
+class Framed(msgspec.Struct, frozen=True):
     """Token ids as a graph takes them, and which of them the answer is about.
 
     Attributes:

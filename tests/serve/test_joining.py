@@ -1,9 +1,8 @@
 """Rows share a run only where it was tried that not a bit differs."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from vela.graphs import bundle
 from vela.serve import joining, policy

@@ -43,38 +43,49 @@ cli.main()
 """
 
 
-# The same, with a run that never ends and a lane that has little patience.
+# The same, with a lane that fails as soon as the models that it warmed up are ready.
+ARMED = """
+from vela.serve import lane, registry
+
+ready = registry._ready
+
+
+def arm(entry):
+    lane.Run.execute = fail
+    return ready(entry)
+
+
+registry._ready = arm
+"""
+
+# A run that never ends, and a lane that has little patience.
 SERVE_WITH_A_HANG = SERVE_WITHOUT.replace(
     "cli.main()",
     """
 import threading
 
 
-def hang(run):
+def fail(run):
     threading.Event().wait()
 
-
-from vela.serve import lane
-
-lane.Run.execute = hang
+"""
+    + ARMED
+    + """
 lane.Lane.__init__.__defaults__ = (lane.Bounds(pulse_s=0.05, hang_s=0.3, hang_factor=0.0), lambda: None)
 cli.main()
 """,
 )
 
-# The same, with a bug that strikes in the lane's thread.
+# A bug that strikes in the lane's thread.
 SERVE_WITH_A_BUG = SERVE_WITHOUT.replace(
     "cli.main()",
     """
-def bug(run):
+def fail(run):
     raise RuntimeError("a bug in the lane")
 
-
-from vela.serve import lane
-
-lane.Run.execute = bug
-cli.main()
-""",
+"""
+    + ARMED
+    + "cli.main()",
 )
 
 
