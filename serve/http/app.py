@@ -99,6 +99,8 @@ def _answering(service: Service, post: routes.Post) -> Answering:
 
 
 def _note(service: Service, path: str, scope: Scope, status: int, exchange: Exchange) -> None:
+    for act in exchange.when_sent:
+        act()
     service.metrics.requests.labels(path, exchange.model_name, status).inc()
     service.metrics.duration.labels(path).observe(exchange.elapsed_s())
     access.log(scope["method"], path, status, exchange)

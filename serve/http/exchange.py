@@ -37,6 +37,9 @@ class Exchange:
     Args:
         watch_client: Starts a task that ends when the client has gone; the request's body must have been read.
         request_id: As given or made.
+
+    Attributes:
+        when_sent: What is done when the answer is on its way, such as counting it.
     """
 
     def __init__(self, watch_client: Callable[[], "asyncio.Task[None]"], request_id: str = "") -> None:
@@ -48,6 +51,7 @@ class Exchange:
         self._model: ServedModel | None = None
         self._said: list[Header] = []
         self._retry_after: list[Header] = []
+        self.when_sent: list[Callable[[], None]] = []
         self.model_name = ""
         self.graph_ids: list[str] = []
         self.truncated: bool | None = None
@@ -83,6 +87,7 @@ class Exchange:
             for stage, seconds in part._stages_s.items():
                 self._stages_s[stage] = self._stages_s.get(stage, 0.0) + seconds
             self.graph_ids = sorted({*self.graph_ids, *part.graph_ids})
+            self.when_sent += part.when_sent
         names = {name for part in parts for name in [part.model_name] if name}
         self.model_name = names.pop() if len(names) == 1 else ""
         self.truncated = any(part.truncated for part in parts)

@@ -105,10 +105,12 @@ class Service:
         queue = iter(jobs)
         ended = [list(itertools.islice(queue, len(rows))) for rows in planned]
         tokens = sum([job.tokens for job in jobs])
-        results = await self._offload(tokens, functools.partial(_finish, question, readings, ended))
+        if tokens <= OFFLOAD_ABOVE:
+            results = _finish(question, readings, ended)
+        else:
+            results = await self._in_pool(functools.partial(_finish, question, readings, ended))
         exchange.mark("post")
-        # counted when the answer is on its way
-        asyncio.get_running_loop().call_soon(self.metrics.count, model, exchange, forwards, readings, results)
+        exchange.when_sent.append(functools.partial(self.metrics.count, model, exchange, forwards, readings, results))
         return results
 
     async def _read(
@@ -186,9 +188,6 @@ class Service:
         if reason is not None and reason.code == GONE:
             raise ClientGone
         return jobs
-
-    async def _offload(self, size: int, work: Callable[[], Result]) -> Result:
-        return work() if size <= OFFLOAD_ABOVE else await self._in_pool(work)
 
     async def _in_pool(self, work: Callable[[], Result]) -> Result:
         return await asyncio.get_running_loop().run_in_executor(self._pool, work)
