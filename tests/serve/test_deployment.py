@@ -1,5 +1,7 @@
 """Config files: what they may say, what the older recipes' keys became, and that one edit moves all to the CPU."""
 
+import re
+import textwrap
 from pathlib import Path
 
 import pytest
@@ -8,6 +10,7 @@ from vela.graphs import errors, heads
 from vela.serve.deployment import REPLACED, Config, Deployment
 from vela.serve.device import CPU, Device
 
+DOCS = Path(__file__).resolve().parents[2] / "docs"
 # The shape of the router's AMD recipe: ten models, two placements.
 RECIPE = """
 use_cpu: {use_cpu}
@@ -170,3 +173,22 @@ def test_a_config_and_options_that_say_the_same_are_misuse(bag_store: Path, tmp_
 
     assert status == 2
     assert "--config says what" in err
+
+
+@pytest.mark.parametrize("guide", ["serve.md", "amd.md"])
+def test_what_the_guides_show_can_be_read(guide: str, tmp_path: Path) -> None:
+    shown = re.findall(r"(?m)^    use_cpu:.*\n(?:^ {4,}.*\n)+", (DOCS / guide).read_text())
+
+    assert shown
+    for block in shown:
+        assert len(Config.read(config(tmp_path, textwrap.dedent(block))).deployments) == 2
+
+
+def test_the_guide_shows_every_key() -> None:
+    """An unknown field's error sends its reader there."""
+    guide = (DOCS / "serve.md").read_text()
+
+    assert all(
+        f"{key}:" in guide for key in ("use_cpu", "deployments", "model", "device", "input", "window", "profile")
+    )
+    assert all(f"{key}:" in guide for key in ("max_tokens", "overflow", "tokens", "overlap"))
