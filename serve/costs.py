@@ -7,6 +7,7 @@ a table from another machine, or under another load, would not be.
 import threading
 
 WEIGHT = 0.2  # of the newest run
+FORGOTTEN = 1  # runs of a class, as soon as there is another
 GROWTH = 1.3  # of seconds per token from one class to the next: attention grows faster than lengths do
 
 
@@ -15,14 +16,16 @@ class Costs:
 
     def __init__(self) -> None:
         self._rates: dict[int, float] = {}
+        self._runs: dict[int, int] = {}
         self._guard = threading.Lock()
 
     def learn(self, tokens: int, seconds: float) -> None:
-        """Take note of a run of so many tokens."""
+        """Take note of a run of so many tokens; a class's first pays for what later ones find made: it is forgotten."""
         length_class, rate = tokens.bit_length(), seconds / tokens
         with self._guard:
-            known = self._rates.get(length_class)
-            self._rates[length_class] = rate if known is None else known + WEIGHT * (rate - known)
+            runs = self._runs[length_class] = self._runs.get(length_class, 0) + 1
+            known = self._rates.get(length_class, rate)
+            self._rates[length_class] = known + (WEIGHT if runs > FORGOTTEN + 1 else 1.0) * (rate - known)
 
     def seconds(self, tokens: int) -> float:
         """Estimate a run of so many tokens; 0 while nothing is known.

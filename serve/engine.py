@@ -6,6 +6,7 @@ run, because a compiled program of another shape answers without an error.
 Source: reference measurements with ONNX Runtime 1.22.2 to 1.32.0 on how a session falls back silently.
 """
 
+import contextlib
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -18,6 +19,7 @@ from numpy.typing import NDArray
 from vela.graphs import contract, errors, manifest, record
 from vela.serve import bound, external_paths, host, placement, providers
 from vela.serve import device as devices
+from vela.serve.recording_guard import GUARD
 from vela.serve.runtime import onnxruntime
 
 Outputs = dict[str, NDArray[np.float32]]
@@ -55,7 +57,7 @@ class Session:
 
     def __init__(self, inner: Any, graph: manifest.Graph, facts: record.EngineFacts, device: devices.Device) -> None:
         self._inner = inner
-        self._alone = bound.alone_on(device)
+        self._is_on_cuda = device.kind == "cuda"
         self._bound: bound.BoundRun | None = None
         self._output_names = [output.name for output in graph.outputs]
         self.graph = graph
@@ -117,12 +119,14 @@ class Session:
             device, threads=options.threads, optimise=options.optimise, is_recorded=is_recorded
         )
         told = providers.provider_options(device, programs, is_recorded=is_recorded)
-        with bound.alone_on(device):
-            with placement.observing(session_options) as observe:
+        with placement.observing(session_options) as observe:
+            with GUARD.use() if device.kind == "cuda" else contextlib.nullcontext():
                 session = cls(cls._open(model, name, device, session_options, told), graph, facts, device)
+            with GUARD.record() if is_recorded else contextlib.nullcontext():
                 placed = observe(session._inner, session._run_once)
-            placement.require(placed, graph.id, device)
-            if is_recorded:
+        placement.require(placed, graph.id, device)
+        if is_recorded:
+            with GUARD.use():
                 session._bound = bound.BoundRun(session._inner, graph, device)
         return session
 
@@ -177,11 +181,11 @@ class Session:
             run_options = run_options or onnxruntime.RunOptions()
             run_options.add_run_config_entry("memory.enable_memory_arena_shrinkage", "cpu:0")
         try:
-            with self._alone:
-                if self._bound is None:
+            if self._bound is not None:
+                values = self._bound.run(feeds, run_options)
+            else:
+                with GUARD.use() if self._is_on_cuda else contextlib.nullcontext():
                     values = self._inner.run(self._output_names, feeds, run_options)
-                else:
-                    values = self._bound.run(feeds, run_options)
         except Exception as cause:  # as above
             raise errors.EngineError(
                 f"a run error: {str(cause).strip().splitlines()[0]}",

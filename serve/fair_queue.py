@@ -74,9 +74,21 @@ class FairQueue:
             self._begin(mate)
         return [job, *mates]
 
-    def take_overdue(self, now_s: float) -> list[Job]:
-        """Take the request that came first of those whose time is up and of which nothing has run; none, where []."""
+    def take_overdue(self, now_s: float, least_s: float) -> list[Job]:
+        """Take the request that came first of those whose time is up and of which nothing has run.
+
+        Args:
+            now_s: On the monotonic clock.
+            least_s: Seconds of later requests that must wait, so that they gain by it.
+
+        Returns:
+            Its jobs; none where there is no such request.
+        """
+        behind_s = self.seconds
         for request in self._waiting:
+            behind_s -= request.waiting_s
+            if behind_s <= least_s:
+                break
             if not request.begun and request.until_s <= now_s:
                 jobs = list(request.jobs)
                 for job in jobs:

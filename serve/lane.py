@@ -36,6 +36,7 @@ class Bounds:
         pulse_s: How often the lane is looked at.
         hang_s: What a run may take beyond what is expected of it.
         hang_factor: How many times what is expected it may take besides.
+        first_s: What a run may take of which nothing is known yet, such as a graph's first.
     """
 
     wait_s: float = 10.0  # sixteen callers with 512 tokens each wait five on two cores
@@ -45,6 +46,7 @@ class Bounds:
     pulse_s: float = 0.5
     hang_s: float = 10.0
     hang_factor: float = 20.0
+    first_s: float = 120.0
 
 
 DEFAULT_BOUNDS = Bounds()
@@ -59,12 +61,20 @@ class Lane:
         name: The device's name, for messages.
         bounds: What it takes and tolerates.
         on_death: Called once, after the lane's callers got their errors.
+        clock: Seconds, by which waits are measured.
     """
 
-    def __init__(self, name: str, bounds: Bounds = DEFAULT_BOUNDS, on_death: Callable[[], None] = lambda: None) -> None:
+    def __init__(
+        self,
+        name: str,
+        bounds: Bounds = DEFAULT_BOUNDS,
+        on_death: Callable[[], None] = lambda: None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self.name = name
         self.bounds = bounds
         self._on_death = on_death
+        self._clock = clock
         self._queue = FairQueue()
         self._run: Run | None = None
         self._pace = 1.0
@@ -92,12 +102,15 @@ class Lane:
         """Seconds that the forwards that wait are expected to take."""
         return self._queue.seconds
 
-    def submit(self, works: Sequence[Work], on_end: Callable[[], None] | None = None) -> list[Job]:
+    def submit(
+        self, works: Sequence[Work], on_end: Callable[[], None] | None = None, *, is_patient: bool = False
+    ) -> list[Job]:
         """Queue a request's forwards, all or none.
 
         Args:
             works: The forwards.
             on_end: Called for each when it has ended or was given up, in whichever thread that happens.
+            is_patient: Whether it waits however long that takes, as a model does that is not served yet.
 
         Raises:
             Overloaded: too much is waiting already.
@@ -112,9 +125,9 @@ class Lane:
             if self._death is not None or self._closing:
                 raise self._gone()
             until_s = math.inf
-            if len(self._queue):
+            if len(self._queue) and not is_patient:
                 self._require_room(seconds, tokens)
-                until_s = time.monotonic() + self.bounds.patience * self.bounds.wait_s
+                until_s = self._clock() + self.bounds.patience * self.bounds.wait_s
             self._queue.push(jobs, until_s)
         self._calls.put(None)
         return jobs
@@ -123,6 +136,9 @@ class Lane:
         """Refuse what comes, fail what waits, and give what runs a moment to end; the process does not wait longer."""
         with self._guard:
             self._closing = True
+            waiting = self._queue.clear()
+        for job in waiting:
+            job.stop(self._gone())
         self._calls.put(None)
         self._ended.set()
         self._thread.join(0.0 if self._death else CLOSING_S)
@@ -175,12 +191,12 @@ class Lane:
                 if self._closing:
                     return None
                 late = self._take_late()
-                if len(self._queue):
-                    run = self._run = Run(self._queue.pop())
-                    break
+                run = self._run = Run(self._queue.pop()) if len(self._queue) else None
+            for job in late:
+                job.stop(self._waited_in_vain())
+            if run is not None:
+                break
             self._calls.get()
-        for job in late:
-            job.stop(self._waited_in_vain(job))
         for job in run.jobs:
             job.begin(run)
         return run
@@ -193,15 +209,15 @@ class Lane:
         """
         late: list[Job] = []
         slack_s = (1.0 - self.bounds.certainty) * self.bounds.wait_s
-        while self._pace * self._queue.seconds > slack_s and (jobs := self._queue.take_overdue(time.monotonic())):
+        while jobs := self._queue.take_overdue(self._clock(), slack_s / self._pace):
             late += jobs
         return late
 
-    def _waited_in_vain(self, job: Job) -> errors.Overloaded:
+    def _waited_in_vain(self) -> errors.Overloaded:
         longest_s = self.bounds.patience * self.bounds.wait_s
         return errors.Overloaded(
-            f"a request that waited {time.monotonic() - job.queued_s:.1f} s behind others",
-            expected=f"at most {longest_s:g} s",
+            f"a request that waited for more than {longest_s:g} s behind others",
+            expected=f"a wait of at most {longest_s:g} s",
             where=self.name,
             fix="Try again after the time that Retry-After gives, or send smaller requests.",
             retry_after_s=max(1.0, self._pace * self._queue.seconds - longest_s),
@@ -218,10 +234,15 @@ class Lane:
             run = self._run
             if run is None:
                 continue
-            took, allowed = time.monotonic() - run.started_s, self.bounds.hang_s + self.bounds.hang_factor * run.seconds
-            if took > allowed:
+            took = time.monotonic() - run.started_s
+            if took > self._allowed_s(run):
                 logger.error("the lane of %s hangs", self.name)
                 self._die(f"a run of {len(run.jobs)} rows has not ended after {took:.1f} s")
+
+    def _allowed_s(self, run: Run) -> float:
+        if run.seconds == 0.0:
+            return self.bounds.first_s
+        return self.bounds.hang_s + self.bounds.hang_factor * run.seconds
 
     def _die(self, reason: str) -> None:
         with self._guard:

@@ -221,7 +221,7 @@ class ServedModel:
             first, *others = [graph.sequence] if graph.sequence else WARM_UP_TOKENS
             runs = [(first, tensor.name) for tensor in graph.outputs]
             runs += [(tokens, graph.outputs[0].name) for tokens in others if tokens <= self.head.max_tokens]
-            for tokens, output in runs:
+            for tokens, output in runs * (2 if graph.sequence else 1):  # the second tells what a run costs
                 yield Forward(loaded, self._row(ids, tokens), output, self.tokenizer.facts.pad_id)
 
     def _row(self, ids: Ids, tokens: int) -> Framed:

@@ -5,8 +5,6 @@ that cannot be loaded keeps its place with the reason; nothing else is served in
 """
 
 import functools
-import threading
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,16 +16,13 @@ from vela.serve import device as devices
 from vela.serve import engine, host
 from vela.serve.compiling import Compiling
 from vela.serve.deployment import Deployment
-from vela.serve.forward import Forward
-from vela.serve.job import Job
 from vela.serve.lane import Lane
 from vela.serve.model import Demand, ServedModel, Tokenizers
+from vela.serve.warming import warm_up
 
 Status = Literal["starting", "loading", "warming", "ready", "degraded", "failed"]
 # `unverified` where a bundle has no golden answers.
 Golden = Literal["pending", "matched", "unverified", "failed"]
-
-RETRY_S = 0.2  # between tries of a new model's first runs where callers fill the queue
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +146,8 @@ class Registry:
         self.lanes = {device: Lane(str(device), on_death=on_lane_death) for device in sorted(used, key=str)}
         self._closing = False
         self._tokenizers: Tokenizers = {}
+        # Replaced models of a GPU are let go by the thread that loads: to free memory breaks others' recordings.
+        self._retired: list[ServedModel] = []
         # Replaced entry by entry, never mutated in place: readers in other threads see one state or the next.
         self._entries = {source.name: Entry(source.name, "starting") for source in plan.sources}
 
@@ -175,6 +172,8 @@ class Registry:
             try:
                 self._load(source)
             except errors.VelaError as error:
+                if self._closing:  # what is stopped has not failed
+                    break
                 golden: Golden = "failed" if isinstance(error, errors.GoldenMismatch) else "pending"
                 bundle = self._entries[source.name].bundle
                 self._put(Entry(source.name, "failed", str(error), bundle, golden=golden))
@@ -187,6 +186,7 @@ class Registry:
         is answered by one of the two throughout. A newer bundle that cannot be served leaves the older one at work.
         """
         changed = []
+        self._retired.clear()
         for source in self.plan.sources:
             entry = self._entries[source.name]
             if self._closing or entry.model is None:
@@ -198,11 +198,16 @@ class Registry:
                 is_back = found.digest == entry.digest  # a newer one that could not be served was taken back
                 entry = _ready(entry) if is_back else self._make(found, lambda _: None)
             except errors.VelaError as error:
+                if self._closing:
+                    break
                 reason = f"the bundle published since cannot be served: {error}"
                 if reason == entry.reason:
                     continue
                 refused = entry.refused if isinstance(error, errors.StoreError) else found.digest
                 entry = replace(entry, status="degraded", reason=reason, refused=refused)
+            replaced = self._entries[source.name].model
+            if replaced is not None and replaced.device.kind == "cuda":
+                self._retired.append(replaced)
             self._put(entry)
             changed.append(entry)
         return changed
@@ -226,32 +231,10 @@ class Registry:
             compiling=self.plan.compiling,
         )
         report(Entry(name, "warming", "", opened))
-        self._warm_up(model, self.lane_of(name))
+        warm_up(model, self.lane_of(name))
         host.give_back_memory()
         golden: Golden = "matched" if model.golden_count else "unverified"
         return _ready(Entry(name, "warming", "", opened, model, golden, found.digest))
-
-    def _warm_up(self, model: ServedModel, lane: Lane) -> None:
-        """Let a lane run what a model must have run before it answers, in its turn where others wait.
-
-        Raises:
-            ItemError: a graph gives no usable output.
-            NotReady: the lane died, or this registry closes.
-        """
-        for forward in model.warm_up_runs():
-            ended = threading.Event()
-            (job,) = self._submit_patiently(lane, forward, ended.set)
-            ended.wait()
-            job.outcome.result()
-
-    def _submit_patiently(self, lane: Lane, forward: Forward, on_end: Callable[[], None]) -> list[Job]:
-        while True:
-            try:
-                return lane.submit([forward], on_end)
-            except errors.Overloaded:
-                if self._closing:
-                    raise
-                time.sleep(RETRY_S)
 
     def _put(self, entry: Entry) -> None:
         self._entries[entry.name] = entry

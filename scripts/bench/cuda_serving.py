@@ -137,14 +137,16 @@ def run_together(opened: bundles.Bundle, graph: manifest.Graph) -> dict[str, Any
     models = [Served(opened, graph) for _ in range(2)]
     for model in models:
         model.feed(*cuda.make_inputs(tokens, FILL, 1000))
-        model.run()
 
-    def count(own: Sequence[Served], counts: list[int]) -> None:
-        done, until = 0, time.monotonic() + TOGETHER_S
-        while time.monotonic() < until:
+    def count(own: Sequence[Served], ready: threading.Barrier, rates: list[float]) -> None:
+        for model in [*own] * cuda.WARM_UP_RUNS:  # each thread records its own
+            model.run()
+        ready.wait()
+        done, began = 0, time.monotonic()
+        while time.monotonic() < began + TOGETHER_S:
             own[done % len(own)].run()
             done += 1
-        counts.append(done)
+        rates.append(done / (time.monotonic() - began))
 
     found = {}
     for name, shares in {
@@ -152,13 +154,14 @@ def run_together(opened: bundles.Bundle, graph: manifest.Graph) -> dict[str, Any
         "one thread": [models],
         "two threads": [models[:1], models[1:]],
     }.items():
-        counts: list[int] = []
-        threads = [threading.Thread(target=count, args=(share, counts)) for share in shares]
+        rates: list[float] = []
+        ready = threading.Barrier(len(shares))
+        threads = [threading.Thread(target=count, args=(share, ready, rates)) for share in shares]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join()
-        found[name] = round(sum(counts) / TOGETHER_S, 1)
+        found[name] = round(sum(rates), 1)
     print("together", tokens, found, file=sys.stderr)
     return {"tokens": tokens, "runs_per_s": found}
 

@@ -96,7 +96,7 @@ def make_texts(model: ServedModel, tokens: int, count: int, seed: int) -> list[s
             if length == tokens:
                 found[" ".join(words)] = None
                 break
-            for _ in range(max(1, abs(length - tokens) // 2)):  # a word has a token or more
+            for _ in range(max(1, abs(length - tokens) * len(words) // (2 * length))):  # half of what differs
                 if length > tokens:
                     words.pop(rng.randrange(len(words)))
                 else:

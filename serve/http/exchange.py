@@ -50,7 +50,7 @@ class Exchange:
         self._stages_s: dict[Stage, float] = {}
         self._model: ServedModel | None = None
         self._said: list[Header] = []
-        self._retry_after: list[Header] = []
+        self._retry_after_s = 0.0
         self.when_sent: list[Callable[[], None]] = []
         self.model_name = ""
         self.graph_ids: list[str] = []
@@ -88,6 +88,7 @@ class Exchange:
                 self._stages_s[stage] = self._stages_s.get(stage, 0.0) + seconds
             self.graph_ids = sorted({*self.graph_ids, *part.graph_ids})
             self.when_sent += part.when_sent
+            self.ask_later(part._retry_after_s)
         names = {name for part in parts for name in [part.model_name] if name}
         self.model_name = names.pop() if len(names) == 1 else ""
         self.truncated = any(part.truncated for part in parts)
@@ -109,7 +110,7 @@ class Exchange:
 
     def ask_later(self, seconds: float) -> None:
         """Say in the headers when there will be room."""
-        self._retry_after = [(b"retry-after", str(math.ceil(seconds)).encode())]
+        self._retry_after_s = max(self._retry_after_s, seconds)
 
     def elapsed_s(self) -> float:
         """Seconds since the request arrived."""
@@ -127,7 +128,10 @@ class Exchange:
         stages = self._stages_s
         timing = TIMING % (*[stages.get(stage, 0.0) * 1000 for stage in STAGES], self.elapsed_s() * 1000)
         said = self._said or self._say()
-        return [*said, *self._retry_after, (b"server-timing", timing.encode())]
+        lines = [*said, (b"server-timing", timing.encode())]
+        if self._retry_after_s:
+            lines.append((b"retry-after", str(math.ceil(self._retry_after_s)).encode()))
+        return lines
 
     def _say(self) -> list[Header]:
         said = [(b"x-request-id", self.request_id.encode())]

@@ -111,11 +111,15 @@ async def rank(service: Service, exchange: Exchange, body: schema.RerankRequest)
 async def bundle(service: Service, exchange: Exchange, body: schema.BundleRequest) -> schema.BundleResponse:
     """Answer POST /v1/bundle: all tasks at once, each with its own outcome."""
     parts = [exchange.part(body.options.deadline_ms) for _ in body.tasks]
+    running = [
+        asyncio.create_task(_answer_task(service, part, task)) for part, task in zip(parts, body.tasks, strict=True)
+    ]
     try:
-        results = await asyncio.gather(
-            *(_answer_task(service, part, task) for part, task in zip(parts, body.tasks, strict=True))
-        )
+        results = await asyncio.gather(*running)
     finally:
+        for one in running:
+            one.cancel()  # does nothing to one that has ended
+        await asyncio.gather(*running, return_exceptions=True)
         exchange.sum_up(parts)
     return schema.BundleResponse(results)
 
@@ -131,6 +135,9 @@ async def _answer_task(service: Service, exchange: Exchange, task: schema.Bundle
         raise ValueError(f"task {task.id} asks for nothing; its struct forbids that")
     except errors.VelaError as error:
         status, code = http_errors.status_of(error)
+        if isinstance(error, errors.Overloaded):
+            exchange.ask_later(error.retry_after_s)
+        service.metrics.rejected.labels(code).inc()
         return schema.BundleResult(task.id, status, error=answers.Problem(code, str(error)))
 
 

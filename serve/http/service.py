@@ -6,10 +6,8 @@ costs nothing more.
 """
 
 import asyncio
-import contextlib
 import functools
 import itertools
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -24,6 +22,7 @@ from vela.serve.batching import BatchedForward
 from vela.serve.forward import Forward
 from vela.serve.http.exchange import Exchange
 from vela.serve.http.metrics import Metrics
+from vela.serve.http.waiting import GONE, Waiting, client_gone, deadline_passed
 from vela.serve.job import Job
 from vela.serve.model import ServedModel
 from vela.serve.question import AnyAnswer, Question
@@ -40,9 +39,6 @@ OFFLOAD_ABOVE = 4_096
 # for no more than these.
 READ_AT_ONCE = 1 << 16
 POOL_THREADS = 2
-GONE = "unavailable"
-# A client that leaves sooner saves nobody much, and to begin and end a watch costs every request; most end before it.
-WATCH_AFTER_S = 0.05
 
 
 class ClientGone(Exception):
@@ -123,7 +119,7 @@ class Service:
         """
         left_s = exchange.left_s(deadline_ms)
         if left_s == 0.0:
-            return [_deadline_passed()] * len(items)
+            return [deadline_passed()] * len(items)
         if sum(map(_length, items)) <= OFFLOAD_ABOVE:
             readings: Readings = question.model.read(items, question.rules)
         else:
@@ -131,9 +127,9 @@ class Service:
                 async with asyncio.timeout(left_s):
                     readings = await self._read_by_groups(question, items, exchange)
             except TimeoutError:
-                return [_deadline_passed()] * len(items)
+                return [deadline_passed()] * len(items)
         if left_s is not None and exchange.left_s(deadline_ms) == 0.0:
-            return [one if isinstance(one, errors.ItemError) else _deadline_passed() for one in readings]
+            return [one if isinstance(one, errors.ItemError) else deadline_passed() for one in readings]
         return readings
 
     async def _read_by_groups(
@@ -166,7 +162,7 @@ class Service:
         if not forwards:
             meanwhile()
             return []
-        waiting = _Waiting(len(forwards))
+        waiting = Waiting(len(forwards))
         try:
             jobs = self.registry.lanes[model.device].submit(forwards, waiting.job_ended)
         except errors.VelaError:
@@ -178,7 +174,7 @@ class Service:
             meanwhile()
             reason = await waiting.reason()
         except BaseException:  # this task is cancelled, or a bug
-            reason = _client_gone()
+            reason = client_gone()
             raise
         finally:
             waiting.close()
@@ -230,56 +226,6 @@ def _was_cut(reading: Reading | errors.ItemError) -> bool:
     return isinstance(reading, Reading) and reading.report.truncated
 
 
-class _Waiting:
-    """Until every job of a request has ended, its client has gone or its time is up, whichever is first.
-
-    One future for all of it, made before the jobs are handed in: what the loop does when they end keeps the client from
-    its answer.
-    """
-
-    def __init__(self, count: int) -> None:
-        self._loop = asyncio.get_running_loop()
-        self._left = count
-        self._guard = threading.Lock()
-        self._future: asyncio.Future[errors.ItemError | None] = self._loop.create_future()
-        self._timers: list[asyncio.TimerHandle] = []
-        self._watching: asyncio.Task[None] | None = None
-
-    def watch(self, left_s: float | None, watch: Callable[[], "asyncio.Task[None]"]) -> None:
-        """Watch the clock, and the client before long."""
-        self._timers.append(self._loop.call_later(WATCH_AFTER_S, self._watch, watch))
-        if left_s is not None:
-            self._timers.append(self._loop.call_later(left_s, self._end, _deadline_passed()))
-
-    def _watch(self, watch: Callable[[], "asyncio.Task[None]"]) -> None:
-        self._watching = watch()
-        self._watching.add_done_callback(lambda _: self._end(_client_gone()))
-
-    def job_ended(self) -> None:
-        """Count a job, in whichever thread it ended."""
-        with self._guard:
-            self._left -= 1
-            is_last = self._left == 0
-        if is_last:
-            with contextlib.suppress(RuntimeError):  # a loop that has closed meanwhile: nobody waits any more
-                self._loop.call_soon_threadsafe(self._end, None)
-
-    def _end(self, reason: errors.ItemError | None) -> None:
-        if not self._future.done():
-            self._future.set_result(reason)
-
-    async def reason(self) -> errors.ItemError | None:
-        """Wait; give why the jobs must be given up, or None where they have ended."""
-        return await self._future
-
-    def close(self) -> None:
-        """Watch neither the client nor the clock any longer."""
-        for timer in self._timers:
-            timer.cancel()
-        if self._watching is not None:
-            self._watching.cancel()
-
-
 def _finish(
     question: Question[AnyAnswer], readings: Readings, ended: Sequence[Sequence[Job]]
 ) -> list[AnyAnswer | answers.FailedAnswer]:
@@ -297,19 +243,3 @@ def _finish(
 def _outputs(jobs: Sequence[Job]) -> Iterator[NDArray[np.float32]]:
     for job in jobs:
         yield job.outcome.result()  # ended already; raises what the job ended with
-
-
-def _deadline_passed() -> errors.ItemError:
-    return errors.ItemError(
-        "deadline_exceeded",
-        "an input still waiting or running",
-        expected="an answer within options.deadline_ms",
-        where="options.deadline_ms",
-        fix="Give it more time, or send less.",
-    )
-
-
-def _client_gone() -> errors.ItemError:
-    return errors.ItemError(
-        GONE, "a client that went away", expected="one that waits", where="connection", fix="Send it again."
-    )

@@ -28,9 +28,19 @@ def test_a_longer_run_costs_more_per_token_and_a_shorter_one_no_more() -> None:
 def test_a_run_moves_the_estimate_a_little() -> None:
     costs = Costs()
     costs.learn(64, 0.064)
+    costs.learn(64, 0.064)
     costs.learn(64, 0.128)
 
     assert costs.seconds(64) == pytest.approx(0.064 * (1 + WEIGHT))
+
+
+def test_the_first_run_of_a_class_is_forgotten_after_the_second() -> None:
+    """It paid for what the second found made."""
+    costs = Costs()
+    costs.learn(64, 6.4)
+    costs.learn(64, 0.064)
+
+    assert costs.seconds(64) == pytest.approx(0.064)
 
 
 def test_classes_are_learnt_apart() -> None:

@@ -186,9 +186,8 @@ def test_what_the_guides_show_can_be_read(guide: str, tmp_path: Path) -> None:
 
 def test_the_guide_shows_every_key() -> None:
     """An unknown field's error sends its reader there."""
-    guide = (DOCS / "serve.md").read_text()
+    shown = (DOCS / "serve.md").read_text().partition("    use_cpu:")[2].partition("\n\n")[0]
 
-    assert all(
-        f"{key}:" in guide for key in ("use_cpu", "deployments", "model", "device", "input", "window", "profile")
-    )
-    assert all(f"{key}:" in guide for key in ("max_tokens", "overflow", "tokens", "overlap"))
+    for key in ("deployments", "model", "device", "input", "window", "profile", "max_tokens", "overflow", "overlap"):
+        assert re.search(rf"\b{key}:", shown), key
+    assert "{tokens:" in shown

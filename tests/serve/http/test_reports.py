@@ -3,11 +3,13 @@
 import asyncio
 import json
 import threading
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 from starlette.testclient import TestClient
 from starlette.types import Message
@@ -192,6 +194,68 @@ def test_a_full_queue_answers_429_with_retry_after(own: registry.Registry, hold:
     assert (refused.status_code, refused.json()["error"]["code"]) == (429, "overloaded")
     assert refused.headers["retry-after"] == "1"
     assert statuses == [200, 200]
+
+
+def test_a_part_of_a_bundle_that_is_refused_says_when_to_try_again_and_is_counted(
+    own: registry.Registry, hold: Hold
+) -> None:
+    own.lanes[CPU].bounds = replace(own.lanes[CPU].bounds, tokens=8)
+    tasks = [{"id": name, "classify": {"input": "abc"}} for name in ("taken", "refused", "refused too")]
+    answers: list[httpx.Response] = []
+
+    with TestClient(build_app(own)) as client:
+        first = threading.Thread(target=client.post, args=("/v1/classify",), kwargs={"json": {"input": "abc"}})
+        first.start()
+        assert hold.started.wait(PATIENCE_S)
+        whole = threading.Thread(target=lambda: answers.append(client.post("/v1/bundle", json={"tasks": tasks})))
+        whole.start()
+        until = time.monotonic() + PATIENCE_S
+        while 'vela_rejected_total{reason="overloaded"} 2.0' not in client.get("/metrics").text:
+            assert time.monotonic() < until
+        hold.release.set()
+        first.join(PATIENCE_S)
+        whole.join(PATIENCE_S)
+
+    (answer,) = answers
+    assert [result["status"] for result in answer.json()["results"]] == [200, 429, 429]
+    assert (answer.status_code, answer.headers["retry-after"]) == (200, "1")
+
+
+def test_a_request_that_waited_in_vain_is_refused_as_one(own: registry.Registry, hold: Hold) -> None:
+    """All of its inputs, with one status and a time to try again."""
+    lane = own.lanes[CPU]
+    lane.bounds = replace(lane.bounds, patience=0.0, certainty=1.0)
+    answers: dict[str, httpx.Response] = {}
+
+    with TestClient(build_app(own)) as client:
+
+        def ask(name: str, *texts: str) -> threading.Thread:
+            asking = threading.Thread(
+                target=lambda: answers.update({name: client.post("/v1/classify", json={"input": list(texts)})})
+            )
+            asking.start()
+            return asking
+
+        threads = [ask("runs", "a")]
+        assert hold.started.wait(PATIENCE_S)
+        waiting = 0
+        for name, texts in {"first": ["ab"], "in vain": ["abc", "abcd"], "last": ["abcde"]}.items():
+            threads.append(ask(name, *texts))
+            while own.lanes[CPU].waiting_tokens <= waiting:
+                pass
+            waiting = own.lanes[CPU].waiting_tokens
+        hold.release.set()
+        for thread in threads:
+            thread.join(PATIENCE_S)
+
+    assert {name: answer.status_code for name, answer in answers.items()} == {
+        "runs": 200,
+        "first": 200,
+        "in vain": 429,
+        "last": 200,
+    }
+    assert answers["in vain"].json()["error"]["code"] == "overloaded"
+    assert int(answers["in vain"].headers["retry-after"]) >= 1
 
 
 def test_a_dead_lane_fails_requests_and_health(own: registry.Registry, monkeypatch: pytest.MonkeyPatch) -> None:

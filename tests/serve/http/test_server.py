@@ -50,8 +50,12 @@ from vela.serve import lane, registry
 ready = registry._ready
 
 
+impatient = lane.DEFAULT_BOUNDS
+
+
 def arm(entry):
     lane.Run.execute = fail
+    lane.Lane.bounds = property(lambda _: impatient, lambda *_: None)
     return ready(entry)
 
 
@@ -71,7 +75,7 @@ def fail(run):
 """
     + ARMED
     + """
-lane.Lane.__init__.__defaults__ = (lane.Bounds(pulse_s=0.05, hang_s=0.3, hang_factor=0.0), lambda: None)
+impatient = lane.Bounds(pulse_s=0.05, hang_s=0.3, hang_factor=0.0, first_s=0.3)
 cli.main()
 """,
 )

@@ -7,6 +7,7 @@ import pytest
 from steps import PATIENCE_S, Step, ends_with, stopped
 
 from vela.graphs import errors
+from vela.serve.job import Job
 from vela.serve.lane import Bounds, Lane
 
 
@@ -78,20 +79,22 @@ def test_what_a_wait_is_expected_to_be_is_not_moved_by_what_is_learnt_meanwhile(
 
 
 class Impatient:
-    """A lane of which a request may wait 0.2 s behind others, and whose estimates are far too short."""
-
-    WAIT_S = 0.2
+    """A lane where a request may wait 5 s behind others, by a clock that tests move, while 2 s of others wait."""
 
     def __init__(self) -> None:
-        self.lane = Lane("cpu", Bounds(wait_s=self.WAIT_S, certainty=0.9, patience=0.5))
+        self.now_s = 0.0
+        self.lane = Lane("cpu", Bounds(wait_s=10.0, certainty=0.8, patience=0.5), clock=lambda: self.now_s)
         self.log: list = []
         self.blocker = Step(0, self.log, held=True)
         self.lane.submit([self.blocker])
         assert self.blocker.started.wait(PATIENCE_S)
 
+    def submit(self, *numbers: int, seconds: float) -> list[Job]:
+        return self.lane.submit([Step(number, self.log, seconds=seconds) for number in numbers])
+
     def go_on(self) -> None:
         """Let it run what waits, all of which is overdue by now."""
-        threading.Event().wait(self.WAIT_S)
+        self.now_s += 6.0
         self.blocker.release.set()
 
 
@@ -104,20 +107,20 @@ def impatient() -> Iterator[Impatient]:
 
 
 def test_what_waited_too_long_is_refused_after_all_while_others_would_be_late_too(impatient: Impatient) -> None:
-    """Seven times 0.025 s wait, and 0.02 s may: those that came first are given up, the first of all excepted."""
-    jobs = [impatient.lane.submit([Step(number, impatient.log, seconds=0.025)])[0] for number in range(1, 8)]
+    """Seven times 1 s wait: the first found nothing waiting; of the others those go that more than 2 s wait behind."""
+    jobs = [impatient.submit(number, seconds=1.0)[0] for number in range(1, 8)]
 
     impatient.go_on()
 
     ended = [ends_with(job) for job in jobs]
-    assert [type(error) for error in ended] == [type(None), *[errors.Overloaded] * 6]
+    assert [type(error) for error in ended] == [type(None), *[errors.Overloaded] * 3, *[type(None)] * 3]
     assert ended[1].retry_after_s >= 1.0
-    assert impatient.log == [0, 1]
+    assert impatient.log == [0, 1, 5, 6, 7]
 
 
 def test_what_waited_too_long_behind_one_long_run_is_answered_late(impatient: Impatient) -> None:
     """Nobody else would be late because of it."""
-    jobs = [impatient.lane.submit([Step(number, impatient.log, seconds=0.001)])[0] for number in range(1, 8)]
+    jobs = [impatient.submit(number, seconds=0.1)[0] for number in range(1, 8)]
 
     impatient.go_on()
 
@@ -125,23 +128,66 @@ def test_what_waited_too_long_behind_one_long_run_is_answered_late(impatient: Im
     assert impatient.log == list(range(8))
 
 
+def test_what_waits_alone_is_answered_however_late_and_long_it_is(impatient: Impatient) -> None:
+    held = Step(1, impatient.log, held=True)
+    impatient.lane.submit([held])
+    alone = impatient.submit(2, seconds=5.0)[0]
+    impatient.blocker.release.set()
+    assert held.started.wait(PATIENCE_S)
+    impatient.now_s += 6.0
+
+    held.release.set()
+
+    assert ends_with(alone) is None
+
+
 def test_a_request_that_has_begun_is_not_given_up(impatient: Impatient) -> None:
-    impatient.lane.submit([Step(1, impatient.log, seconds=0.001)])
-    second = Step(3, impatient.log, seconds=0.03, held=True)
-    begun = impatient.lane.submit([Step(2, impatient.log, seconds=0.03), second, Step(4, impatient.log, seconds=0.03)])
+    impatient.submit(1, seconds=1.0)
+    second = Step(3, impatient.log, held=True)
+    begun = impatient.lane.submit([Step(2, impatient.log), second, Step(4, impatient.log)])
     impatient.blocker.release.set()
     assert second.started.wait(PATIENCE_S)
-    threading.Event().wait(impatient.WAIT_S)
+    impatient.submit(5, seconds=3.0)
+    impatient.now_s += 6.0
+
     second.release.set()
 
     assert [ends_with(job) for job in begun] == [None] * 3
 
 
 def test_a_request_is_given_up_whole(impatient: Impatient) -> None:
-    impatient.lane.submit([Step(1, impatient.log, seconds=0.001)])
-    late = impatient.lane.submit([Step(number, impatient.log, seconds=0.05) for number in (2, 3)])
+    impatient.submit(1, seconds=1.0)
+    late = impatient.submit(2, 3, seconds=1.0)
+    follower = impatient.submit(4, seconds=3.0)
 
     impatient.go_on()
 
     assert [type(ends_with(job)) for job in late] == [errors.Overloaded] * 2
-    assert impatient.log == [0, 1]
+    assert ends_with(follower[0]) is None
+    assert impatient.log == [0, 1, 4]
+
+
+def test_a_patient_request_is_neither_refused_nor_given_up(impatient: Impatient) -> None:
+    impatient.submit(1, seconds=9.0)
+    patient = impatient.lane.submit([Step(2, impatient.log, seconds=100.0)], is_patient=True)
+    others = [impatient.submit(number, seconds=1.0)[0] for number in (3, 4, 5)]
+
+    impatient.go_on()
+
+    assert ends_with(patient[0]) is None
+    assert all(isinstance(ends_with(job), errors.Overloaded | None) for job in others)
+
+
+def test_nothing_is_called_hung_of_which_nothing_is_known_yet() -> None:
+    """A graph's first run may take long: it is recorded, or kernels are looked for."""
+    lane = Lane("cpu", Bounds(pulse_s=0.002, hang_s=0.0, hang_factor=0.0, first_s=100.0))
+    first, second = Step(0, [], seconds=0.0, held=True), Step(1, [], seconds=1e-6, held=True)
+    job = lane.submit([first])[0]
+    assert first.started.wait(PATIENCE_S)
+    assert lane._allowed_s(lane._run) == 100.0
+    first.release.set()
+    assert ends_with(job) is None
+
+    assert isinstance(ends_with(lane.submit([second])[0]), errors.NotReady)
+    second.release.set()
+    lane.close()

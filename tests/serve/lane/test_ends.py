@@ -13,7 +13,7 @@ from vela.serve.lane import Bounds, Lane
 
 def submit_until_refused(lane: Lane) -> None:
     while True:
-        lane.submit([Step(0, [])])
+        lane.submit([Step(0, [], seconds=0.0)])
 
 
 def test_a_shared_run_is_ended_only_when_nobody_waits_for_it(lane: Lane, held) -> None:
@@ -159,11 +159,11 @@ def test_closing_fails_what_waits_and_refuses_what_comes() -> None:
 
     with pytest.raises(errors.NotReady):
         submit_until_refused(lane)
+    assert isinstance(ends_with(waiting), errors.NotReady)  # and not only when the run has ended
     blocker.release.set()
     closer.join(PATIENCE_S)
 
     assert ends_with(running) is None
-    assert isinstance(ends_with(waiting), errors.NotReady)
 
 
 def test_a_stop_races_with_the_end_and_resolves_once(lane: Lane) -> None:
