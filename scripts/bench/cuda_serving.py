@@ -25,7 +25,7 @@ import cuda
 import numpy as np
 import onnxruntime
 import report
-import serving
+import served
 import torch
 from numpy.typing import NDArray
 from transformers import ModernBertForSequenceClassification
@@ -169,16 +169,16 @@ def run_together(opened: bundles.Bundle, graph: manifest.Graph) -> dict[str, Any
 def time_served(opened: bundles.Bundle, lengths: Sequence[int]) -> dict[str, Any]:
     """Start a server and ask it; texts fill nearly the whole of each length."""
     model = ServedModel.open(opened, Deployment(Device.parse(DEVICE)))
-    texts = {tokens: serving.make_texts(model, int(tokens * FILL), 8, seed=tokens) for tokens in lengths}
+    texts = {tokens: served.make_texts(model, int(tokens * FILL), 8, seed=tokens) for tokens in lengths}
     del model
     with tempfile.TemporaryDirectory(prefix="vela-cuda-", dir=opened.folder.parent) as folder:
         path = Path(folder) / "store"
         store.Store.create_or_open(path).publish(opened.folder)
-        with serving.serving(path, "--device", DEVICE) as server:
+        with served.serving(path, "--device", DEVICE) as server:
             told = {
                 tokens: {
                     name: round(value, 3)
-                    for name, value in serving.measure_overhead(server, texts[tokens], _requests(tokens)).items()
+                    for name, value in served.measure_overhead(server, texts[tokens], _requests(tokens)).items()
                 }
                 for tokens in lengths
             }
@@ -186,7 +186,7 @@ def time_served(opened: bundles.Bundle, lengths: Sequence[int]) -> dict[str, Any
 
 
 def _requests(tokens: int) -> int:
-    return max(40, min(serving.OVERHEAD_REQUESTS, 400_000 // tokens))
+    return max(40, min(served.OVERHEAD_REQUESTS, 400_000 // tokens))
 
 
 def main() -> None:

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 import report
-import serving
+import served
 
 from vela.graphs import bundle as bundles
 from vela.graphs import store
@@ -55,13 +55,13 @@ def time_served(opened: bundles.Bundle, device: Device, options: list[str]) -> d
     """Time a server: what a client sees of texts that fill some of each graph."""
     model = ServedModel.open(opened, Deployment(device))
     lengths = sorted({graph.graph.sequence or 16 for graph in (one.session for one in model.loaded.values())})
-    texts = {tokens: serving.make_texts(model, max(4, int(tokens * SHORT)), 8, seed=tokens) for tokens in lengths}
+    texts = {tokens: served.make_texts(model, max(4, int(tokens * SHORT)), 8, seed=tokens) for tokens in lengths}
     del model
     with tempfile.TemporaryDirectory(prefix="vela-device-") as folder:
         path = Path(folder) / "store"
         store.Store.create_or_open(path).publish(opened.folder)
-        with serving.serving(path, "--device", str(device), *options) as server:
-            told = {tokens: serving.measure_overhead(server, texts[tokens]) for tokens in lengths}
+        with served.serving(path, "--device", str(device), *options) as server:
+            told = {tokens: served.measure_overhead(server, texts[tokens]) for tokens in lengths}
             return {"ready_s": round(server.ready_s, 1), "resident_bytes": server.memory_bytes(), "lengths": told}
 
 

@@ -22,6 +22,7 @@ from typing import Any
 
 import numpy as np
 import report
+import served
 import serving
 
 from vela.graphs import bundle as bundles
@@ -76,7 +77,7 @@ def percentile(found: Sequence[tuple[int, float]], rank: float) -> float:
     return float(np.percentile([seconds for status, seconds in found if status == 200], rank))
 
 
-def measure(server: serving.Server, texts: Sequence[str], arguments: argparse.Namespace) -> dict[str, Any]:
+def measure(server: served.Server, texts: Sequence[str], arguments: argparse.Namespace) -> dict[str, Any]:
     """Measure unloaded, overload, and give callers that leave."""
     alone = [asyncio.run(ask(server.port, text)) for text in texts]
     capacity = serving.measure_rate(server, serving.Asking(texts, {}), serving.CALLERS, arguments.capacity_s)
@@ -113,12 +114,12 @@ def main() -> None:
     parser.add_argument("--capacity-s", type=float, default=5.0, help="for how long that is measured before")
     arguments = parser.parse_args()
     model = ServedModel.open(bundles.Bundle.open(arguments.bundle))
-    texts = serving.make_texts(model, arguments.tokens, 64, seed=5)
+    texts = served.make_texts(model, arguments.tokens, 64, seed=5)
     del model
     with tempfile.TemporaryDirectory(prefix="overload-", dir=arguments.bundle.parent) as work:
         published = store.Store.create_or_open(Path(work) / "store")
         published.publish(arguments.bundle)
-        with serving.serving(published.path) as server:
+        with served.serving(published.path) as server:
             found = measure(server, texts, arguments)
     head = {"command": "python scripts/bench/overload.py BUNDLE", "machine": report.describe_machine()}
     print(json.dumps(head | vars(arguments) | found, indent=1, default=str))

@@ -5,31 +5,28 @@
 BUNDLE is a verified bundle of a text classifier, such as one of the 307M shape. It is published to a store of its own
 and served by another process. One caller alone, 16 callers, and the bare session in a third process take turns within
 each round, so that ratios hold on a noisy machine. Prints JSON: start to ready, memory, idle CPU, overhead at the
-median
-(Server-Timing's total less forward, and what a client sees less forward), rates at 16, at 10 to 20 and at 512 tokens,
-and what the profile `batching` gains. Exits with 1 where an answer under load is not the answer alone, to the last bit.
+median of each round and at their median (Server-Timing's total less forward, and what a client sees less forward),
+rates at 16, at 10 to 20 and at 512 tokens, and what the profile `batching` gains. Exits with 1 where an answer under
+load is not the answer alone, to the last bit.
 """
 
 import argparse
 import asyncio
 import json
 import multiprocessing
-import os
 import random
-import signal
 import socket
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import report
+from served import Server, make_texts, measure_overhead, serving
 
 from vela.graphs import bundle as bundles
 from vela.graphs import store
@@ -37,104 +34,9 @@ from vela.serve import engine, policy
 from vela.serve.model import ServedModel
 
 CALLERS = 16
-OVERHEAD_REQUESTS = 400
+OVERHEAD_TOKENS = (16, 64)
 IDLE_S = 5.0
 PROFILES_APART = 1e-5  # of a probability, between the profiles
-WORDS = "parcel tea seven owl river blue stone letter green wood horse night bread salt paper window".split()
-
-
-@dataclass(frozen=True, slots=True)
-class Server:
-    """A server under test.
-
-    Attributes:
-        process: Its process.
-        port: Where it listens.
-        ready_s: From start to its ready line.
-    """
-
-    process: subprocess.Popen[str]
-    port: int
-    ready_s: float
-
-    def memory_bytes(self) -> int:
-        """Give its resident memory."""
-        status = Path(f"/proc/{self.process.pid}/status").read_text()
-        return 1024 * int(next(line.split()[1] for line in status.splitlines() if line.startswith("VmRSS")))
-
-    def cpu_s(self) -> float:
-        """Give the processor time that it has taken."""
-        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-
-@contextmanager
-def serving(path: Path, *options: str) -> Iterator[Server]:
-    """Serve a store until the block ends."""
-    started = time.monotonic()
-    program = str(Path(sys.executable).with_name("vela"))
-    command = [program, "serve", "--store", str(path), "--port", "0", "--reload", "0", *options]
-    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
-    try:
-        line = next((line for line in process.stderr or () if line.startswith("ready")), "")
-        if not line:
-            raise SystemExit("the server did not start")
-        yield Server(process, int(line.rsplit(":", 1)[1]), time.monotonic() - started)
-    finally:
-        process.send_signal(signal.SIGTERM)
-        process.wait()
-
-
-def make_texts(model: ServedModel, tokens: int, count: int, seed: int) -> list[str]:
-    """Make texts of just so many tokens, special ones included, no two alike."""
-    rng = random.Random(seed)
-    found: dict[str, None] = {}
-    while len(found) < count:
-        words = rng.choices(WORDS, k=tokens)
-        for _ in range(40 * tokens):
-            length = len(model.tokenizer.encode([" ".join(words)], with_offsets=False)[0].ids) + model.special_count
-            if length == tokens:
-                found[" ".join(words)] = None
-                break
-            for _ in range(max(1, abs(length - tokens) * len(words) // (2 * length))):  # half of what differs
-                if length > tokens:
-                    words.pop(rng.randrange(len(words)))
-                else:
-                    words.append(rng.choice([*WORDS, *"abcdefghij"]))
-    return list(found)
-
-
-def measure_overhead(server: Server, texts: Sequence[str], requests: int = OVERHEAD_REQUESTS) -> dict[str, float]:
-    """Ask one after the other on one connection; give medians in milliseconds, and what 95 % of answers took.
-
-    The client is a bare socket: what a library adds on its side is not the server's.
-    """
-    inside, outside, forwards, seen = [], [], [], []
-    with socket.create_connection(("127.0.0.1", server.port)) as connection:
-        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        for number in range(requests):
-            content = json.dumps({"input": texts[number % len(texts)]}).encode()
-            request = f"POST /v1/classify HTTP/1.1\r\nhost: x\r\ncontent-length: {len(content)}\r\n\r\n".encode()
-            began = time.perf_counter()
-            connection.sendall(request + content)
-            answer = connection.recv(1 << 16)
-            while not answer.endswith(b"}") or b"\r\n\r\n{" not in answer:
-                answer += connection.recv(1 << 16)
-            seen_ms = (time.perf_counter() - began) * 1000
-            timing = answer.decode().lower().partition("server-timing: ")[2].partition("\r\n")[0]
-            stages = dict(part.split(";dur=") for part in timing.split(", "))
-            forward = float(stages["forward"])
-            inside.append(float(stages["total"]) - forward)
-            outside.append(seen_ms - forward)
-            forwards.append(forward)
-            seen.append(seen_ms)
-    return {
-        "client_p50_ms": statistics.median(seen),
-        "client_p95_ms": statistics.quantiles(seen, n=20)[-1],
-        "forward_ms": statistics.median(forwards),
-        "total_less_forward_ms": statistics.median(inside),
-        "client_less_forward_ms": statistics.median(outside),
-    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,6 +133,8 @@ def measure_load(server: Server, model: ServedModel, folder: Path, rounds: int, 
     """Let one caller, 16 callers and the bare session take turns."""
     mixed = make_mixed(model)
     texts = {"16": make_texts(model, 16, 64, seed=1), "10-20": mixed, "512": make_texts(model, 512, 16, seed=2)}
+    short = {tokens: make_texts(model, tokens, 16, seed=3) for tokens in OVERHEAD_TOKENS}
+    overheads: dict[int, list[dict[str, float]]] = {tokens: [] for tokens in short}
     context = multiprocessing.get_context("spawn")
     orders, rates = context.Queue(), context.Queue()
     bare = context.Process(target=run_bare, args=(str(folder), texts["512"], orders, rates), daemon=True)
@@ -239,6 +143,9 @@ def measure_load(server: Server, model: ServedModel, folder: Path, rounds: int, 
     answers: dict[str, Any] = {}
     found: dict[str, list[dict[str, float]]] = {name: [] for name in texts}
     for _ in range(rounds):
+        for tokens, asked in short.items():
+            overheads[tokens].append(measure_overhead(server, asked))
+            print(f"{tokens} tokens, one caller: {overheads[tokens][-1]}", file=sys.stderr, flush=True)
         for name, chosen in texts.items():
             asking = Asking(chosen, answers)
             one = {"alone": measure_rate(server, asking, 1, seconds)}
@@ -255,6 +162,7 @@ def measure_load(server: Server, model: ServedModel, folder: Path, rounds: int, 
         return statistics.median(one[over] / one[under] for one in found[name])
 
     return {
+        "overhead": {str(tokens): _of_rounds(rows) for tokens, rows in overheads.items()},
         "callers": CALLERS,
         "compared_answers": len(answers),
         "rates_per_s": {
@@ -264,6 +172,12 @@ def measure_load(server: Server, model: ServedModel, folder: Path, rounds: int, 
         "gain_at_10_to_20_tokens": middle("10-20", "callers", "alone"),
         "share_of_bare_session_at_512_tokens": middle("512", "callers", "bare"),
     }
+
+
+def _of_rounds(rows: Sequence[dict[str, float]]) -> dict[str, Any]:
+    """Give the median of each figure over the rounds, and what the server adds in each of them."""
+    middle: dict[str, Any] = {name: statistics.median(row[name] for row in rows) for name in rows[0]}
+    return middle | {"total_less_forward_ms_by_round": [round(row["total_less_forward_ms"], 3) for row in rows]}
 
 
 def main() -> None:
@@ -281,9 +195,6 @@ def main() -> None:
             memory, before = server.memory_bytes(), server.cpu_s()
             time.sleep(IDLE_S)
             idle = (server.cpu_s() - before) / IDLE_S
-            overhead = {
-                str(tokens): measure_overhead(server, make_texts(model, tokens, 16, seed=3)) for tokens in (16, 64)
-            }
             load = measure_load(server, model, arguments.bundle, arguments.rounds, arguments.seconds)
             after = server.memory_bytes()
             ready_s = server.ready_s
@@ -295,7 +206,7 @@ def main() -> None:
         "ready_s": ready_s,
         "resident_bytes": {"ready": memory, "after load": after},
         "idle_cpu_share": idle,
-        "overhead": overhead,
+        "overhead": load.pop("overhead"),
         "load": load,
         "batching": batching,
     }

@@ -18,7 +18,7 @@ import time
 from pathlib import Path
 
 import report
-import serving
+import served
 
 IDLE_S = 5.0
 MOST_IDLE = 0.01  # of one core
@@ -63,7 +63,7 @@ def _vela(*arguments: object) -> None:
 
 def measure(path: Path) -> dict[str, float]:
     """Start a server over a store, and look at it while it is idle."""
-    with serving.serving(path) as server:
+    with served.serving(path) as server:
         resident = server.memory_bytes()
         time.sleep(1.0)
         before = server.cpu_s()
