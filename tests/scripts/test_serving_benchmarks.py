@@ -36,3 +36,11 @@ def test_load_is_given_at_a_rate_and_callers_that_leave_are_followed_by_answers(
     assert found["statuses"].keys() <= {"200", "429", "503"}
     assert found["after_1000_left"] == {"200": 100}
     assert found["holds"].keys() == {"only 200, 429 and 503", "admitted in time", "memory", "recovers"}
+
+
+def test_a_device_is_timed_bare_and_through_a_server(bundle: Path) -> None:
+    found = run("device.py", bundle, "--device", "cpu", "--rounds", "5")
+
+    assert [row["graph"] for row in found["graphs"]] == ["model-unpadded"]
+    assert all(0 < row["p50_ms"] <= row["p95_ms"] for row in found["graphs"])
+    assert all(told["client_p50_ms"] > told["forward_ms"] > 0 for told in found["served"]["lengths"].values())
