@@ -57,7 +57,7 @@ class Session:
 
     def __init__(self, inner: Any, graph: manifest.Graph, facts: record.EngineFacts, device: devices.Device) -> None:
         self._inner = inner
-        self._is_on_cuda = device.kind == "cuda"
+        self._device = device
         self._bound: bound.BoundRun | None = None
         self._output_names = [output.name for output in graph.outputs]
         self.graph = graph
@@ -120,13 +120,13 @@ class Session:
         )
         told = providers.provider_options(device, programs, is_recorded=is_recorded)
         with placement.observing(session_options) as observe:
-            with GUARD.use() if device.kind == "cuda" else contextlib.nullcontext():
+            with _using(device):
                 session = cls(cls._open(model, name, device, session_options, told), graph, facts, device)
-            with GUARD.record() if is_recorded else contextlib.nullcontext():
+            with GUARD.record() if is_recorded else _using(device):
                 placed = observe(session._inner, session._run_once)
         placement.require(placed, graph.id, device)
         if is_recorded:
-            with GUARD.use():
+            with _using(device):
                 session._bound = bound.BoundRun(session._inner, graph, device)
         return session
 
@@ -184,7 +184,7 @@ class Session:
             if self._bound is not None:
                 values = self._bound.run(feeds, run_options)
             else:
-                with GUARD.use() if self._is_on_cuda else contextlib.nullcontext():
+                with _using(self._device):
                     values = self._inner.run(self._output_names, feeds, run_options)
         except Exception as cause:  # as above
             raise errors.EngineError(
@@ -208,6 +208,11 @@ class Session:
                     where=self.graph.id,
                     fix="The graph or a compiled program of it is not the one that the manifest names.",
                 )
+
+
+def _using(device: devices.Device) -> contextlib.AbstractContextManager[None]:
+    """Use a device beside others, but not while a run is recorded: only CUDA records."""
+    return GUARD.use() if device.kind == "cuda" else contextlib.nullcontext()
 
 
 def pad_rows(

@@ -89,7 +89,10 @@ def test_a_run_that_is_not_recorded_uses_the_device_and_the_cpu_is_free(
     assert seen == [held]
 
 
-def test_a_graph_is_loaded_beside_others_and_tried_alone(graph, monkeypatch: pytest.MonkeyPatch, tmp_path) -> None:
+@pytest.mark.parametrize(("is_recorded", "tried"), [(True, "recording"), (False, "use")])
+def test_a_graph_is_loaded_beside_others_and_tried_alone_where_that_records(
+    graph, monkeypatch: pytest.MonkeyPatch, tmp_path, *, is_recorded: bool, tried: str
+) -> None:
     """As far as it goes without a device: where the guard is held while ONNX Runtime loads, and while it runs first."""
     seen: list[str] = []
 
@@ -101,9 +104,9 @@ def test_a_graph_is_loaded_beside_others_and_tried_alone(graph, monkeypatch: pyt
     monkeypatch.setattr(engine.onnxruntime, "InferenceSession", opened)
     monkeypatch.setattr(engine.placement, "observing", lambda _: contextlib.nullcontext(lambda _, run: run()))
     monkeypatch.setattr(engine.placement, "require", lambda *_: None)
-    monkeypatch.setattr(bound, "can_bind", lambda *_: True)
+    monkeypatch.setattr(bound, "can_bind", lambda *_: is_recorded)
     monkeypatch.setattr(bound.onnxruntime.OrtValue, "ortvalue_from_numpy", lambda *_: mock.MagicMock())
 
     engine.Session.open(tmp_path / "x.onnx", graph, CUDA)
 
-    assert seen == ["use", "recording"]
+    assert seen == ["use", tried]
