@@ -29,7 +29,7 @@ class Bounds:
         wait_s: Longest wait behind others; what is expected to wait for longer is refused. A request that finds nothing
             waiting is always taken, however large it is, and never given up.
         certainty: Share of that wait that may be expected: under load, estimates were seen to be short by a sixth, and
-            by two fifths where the machine became slower meanwhile.
+            once by two fifths.
         patience: Share of that wait after which a request of which nothing has run is refused after all, where others
             would be late because of it; the rest is for its own run.
         tokens: Tokens that may wait, padding included: each holds memory until its run.

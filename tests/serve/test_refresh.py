@@ -140,6 +140,16 @@ def busy(serving: registry.Registry) -> Iterator[tuple[Lane, Step]]:
     lane.close()
 
 
+def stop_during(work: threading.Thread, made: registry.Registry, blocker: Step) -> None:
+    """Stop a registry; what it was at must end before the run that holds its lane does."""
+    stopping = threading.Thread(target=made.close)
+    stopping.start()
+    work.join(PATIENCE_S)
+    assert not work.is_alive()
+    blocker.release.set()
+    stopping.join(PATIENCE_S)
+
+
 def wait_for_more_than(lane: Lane, tokens: int) -> None:
     turns = 10_000
     while lane.waiting_tokens <= tokens and turns:
@@ -178,12 +188,7 @@ def test_a_stop_while_a_newer_bundle_warms_up_is_no_failure_of_it(
     refreshing.start()
     wait_for_more_than(lane, 0)
 
-    stopping = threading.Thread(target=serving.close)
-    stopping.start()
-    refreshing.join(PATIENCE_S)
-    assert not refreshing.is_alive()
-    blocker.release.set()
-    stopping.join(PATIENCE_S)
+    stop_during(refreshing, serving, blocker)
 
     assert changed == []
     assert serving.entries["mood"].status == "ready"
@@ -200,11 +205,6 @@ def test_a_stop_while_a_model_loads_is_no_failure_of_it(published: Published) ->
     loading.start()
     wait_for_more_than(lane, 0)
 
-    stopping = threading.Thread(target=made.close)
-    stopping.start()
-    loading.join(PATIENCE_S)
-    assert not loading.is_alive()
-    blocker.release.set()
-    stopping.join(PATIENCE_S)
+    stop_during(loading, made, blocker)
 
     assert failed == []
