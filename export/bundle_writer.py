@@ -14,7 +14,7 @@ from pathlib import Path
 import onnx_ir as ir
 
 from vela.export import effective, specialise, trace
-from vela.export.passes import bind_weights, drop_mask, join_head, remove_unused, strip_metadata
+from vela.export.passes import bind_weights, drop_mask, join_head, reduce_precision, remove_unused, strip_metadata
 from vela.graphs import bundle, contract, digests, errors, heads, ladder, manifest
 from vela.serve import tokenization
 from vela.verify import checkpoint, graph_file
@@ -35,6 +35,7 @@ class ExportPlan:
         batches: Batch sizes of the fixed graphs.
         forms: For whom: `cpu` is two dynamic graphs, `portable` and `cuda` are one for each batch and bucket.
         storage: Whether graphs refer to the checkpoint's weights or hold copies.
+        reduced: In which 16-bit types the fixed graphs have copies, for the profile `max_speed`.
         repository: Hub repository of a pinned model, else empty.
         revision: Its commit, else empty.
         model_sha256: Its identity, else empty.
@@ -45,6 +46,7 @@ class ExportPlan:
     batches: tuple[int, ...] = ladder.DEFAULT_BATCHES
     forms: tuple[specialise.Form, ...] = ("cpu", "portable")
     storage: contract.WeightStorage = "reference"
+    reduced: tuple[contract.Precision, ...] = ()
     repository: str = ""
     revision: str = ""
     model_sha256: str = ""
@@ -56,7 +58,7 @@ class ExportPlan:
 
 @dataclass(frozen=True, slots=True)
 class GraphPlan:
-    """One graph of a bundle: its id, form, exit and shape (None is dynamic), and whether it looks at padding."""
+    """One graph of a bundle: its id, form, exit, shape (None is dynamic), type, and whether it looks at padding."""
 
     id: str
     file: str
@@ -66,6 +68,7 @@ class GraphPlan:
     sequence: int | None
     keeps_scopes: bool
     takes_mask: bool = True
+    precision: contract.Precision = "fp32"
 
     @property
     def target(self) -> contract.Target:
@@ -128,8 +131,11 @@ def plan_graphs(source: checkpoint.Checkpoint, plan: ExportPlan) -> list[GraphPl
                 plans.append(GraphPlan(name, f"{name}.onnx", "cpu", layer, None, None, takes_mask, takes_mask))
         for form in ("portable", "cuda"):
             for index, (batch, size) in enumerate(fixed if form in plan.forms else ()):
-                name = f"{form}{suffix}-b{batch}-s{size}"
-                plans.append(GraphPlan(name, f"{name}.onnx", form, layer, batch, size, keeps_scopes=index == 0))
+                for precision in ("fp32", *plan.reduced):
+                    kind = form if precision == "fp32" else f"{form}-{precision}"
+                    name = f"{kind}{suffix}-b{batch}-s{size}"
+                    keeps = index == 0 and precision == "fp32"
+                    plans.append(GraphPlan(name, f"{name}.onnx", form, layer, batch, size, keeps, precision=precision))
     return plans
 
 
@@ -190,6 +196,8 @@ def build_graph(
     tables = effective.computed_tables(trace.tracing_config(source))
     weights = bind_weights.Weights(folder, source.tensors, tables, storage)
     external = bind_weights.bind_weights(model, (*encoder.weights, *head.weights), weights, parts)
+    if plan.precision != "fp32":
+        reduce_precision.reduce_precision(model, plan.precision)
     _declare_contract(model, outputs, plan)
     strip_metadata.strip_metadata(model, keep_scopes=plan.keeps_scopes)
     return model, external
@@ -235,7 +243,7 @@ def _describe(
         sha256=digests.sha256_of_file(path),
         size_bytes=path.stat().st_size,
         target=plan.target,
-        precision="fp32",
+        precision=plan.precision,
         storage=storage,
         opset=written.opset,
         head=head,

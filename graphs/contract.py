@@ -27,7 +27,8 @@ ATTESTATION_FILE = "attestation.json"
 RESERVED_NAMES = frozenset({MANIFEST_FILE, RECORDS_FOLDER, REPORT_FILE, GOLDEN_FILE, ATTESTATION_FILE})
 
 Target = Literal["portable", "ort"]
-Precision = Literal["fp32"]
+# What a graph computes in; 16-bit copies of fixed graphs are for the profile `max_speed`.
+Precision = Literal["fp32", "fp16", "bf16"]
 # What the weights of any graph may have been rounded to; the gate recognises it by content.
 WeightPrecision = Literal["fp32", "fp16", "bf16", "int8", "int4"]
 WeightStorage = Literal["reference", "embedded"]

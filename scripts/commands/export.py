@@ -9,6 +9,7 @@ from vela.graphs import ladder
 
 if TYPE_CHECKING:
     from vela.export.specialise import Form
+    from vela.graphs.contract import Precision
 
 FOLDER = click.Path(path_type=Path, file_okay=False)
 
@@ -44,6 +45,11 @@ FOLDER = click.Path(path_type=Path, file_okay=False)
     show_default=True,
     help="Refer to the checkpoint's weights, or hold a copy in every graph.",
 )
+@click.option(
+    "--reduced",
+    default="",
+    help="Copies of the fixed graphs that compute in 16 bits: fp16, bf16 or both, for the profile max_speed.",
+)
 @click.option("--allow-key", "allowed_keys", multiple=True, help="Vouch for an unknown key of config.json; repeatable.")
 def command(
     name: str | None,
@@ -53,6 +59,7 @@ def command(
     batches: str,
     forms: str,
     weights: str,
+    reduced: str,
     allowed_keys: tuple[str, ...],
 ) -> None:
     """Export a checkpoint to ONNX graphs beside its weights."""
@@ -66,6 +73,7 @@ def command(
         batches=_numbers(batches, "--batch"),
         forms=_forms(forms),
         storage="embedded" if weights == "embedded" else "reference",
+        reduced=_reduced(reduced),
         repository=found.repository,
         revision=found.revision,
         model_sha256=found.model_sha256,
@@ -88,6 +96,15 @@ def _forms(text: str) -> "tuple[Form, ...]":
     if not wanted <= set(specialise.FORMS):
         raise click.BadParameter(f"{text!r}; there are {', '.join(specialise.FORMS)}", param_hint="--for")
     return tuple(form for form in specialise.FORMS if form in wanted)
+
+
+def _reduced(text: str) -> "tuple[Precision, ...]":
+    from vela.export.passes import reduce_precision
+
+    wanted = set(filter(None, text.split(",")))
+    if not wanted <= set(reduce_precision.TYPES):
+        raise click.BadParameter(f"{text!r}; there are {', '.join(reduce_precision.TYPES)}", param_hint="--reduced")
+    return tuple(precision for precision in reduce_precision.TYPES if precision in wanted)
 
 
 def _numbers(text: str, option: str) -> tuple[int, ...]:
