@@ -72,6 +72,26 @@ class Bundle:
             )
         return known[graph_id]
 
+    def exact_graphs(self) -> tuple[manifests.Graph, ...]:
+        """Give the graphs that compute in float32: those that a bundle is published for."""
+        return tuple(graph for graph in self.manifest.graphs if not graph.is_reduced)
+
+    def exact_of(self, reduced: manifests.Graph) -> manifests.Graph:
+        """Give the FP32 graph that a 16-bit copy was made from: the same in all but its type.
+
+        Raises:
+            ManifestInvalid: there is none.
+        """
+        for graph in self.exact_graphs():
+            if _answers_of(graph) == _answers_of(reduced):
+                return graph
+        raise errors.ManifestInvalid(
+            f"no FP32 graph that {reduced.id!r} is a copy of",
+            expected="one of the same target, inputs and outputs",
+            where=self.folder.name,
+            fix="Export the bundle again: a copy is judged and timed beside its FP32 graph.",
+        )
+
     def check_files(self, names: Iterable[str] | None = None) -> None:
         """Compare files with the manifest's digests; all of them by default.
 
@@ -81,6 +101,11 @@ class Bundle:
         expected = self.expected_digests()
         for name in expected if names is None else names:
             check_file(self.folder, name, expected[name])
+
+
+def _answers_of(graph: manifests.Graph) -> tuple[object, ...]:
+    """Give what a copy has in common with the graph that it was made from."""
+    return graph.target, graph.head, graph.exit_layer, graph.inputs, graph.outputs
 
 
 def check_file(root: Path, name: str, sha256: str) -> None:

@@ -38,4 +38,6 @@ Cause = Literal[
     "engine refuses",
     "not repeatable",
     "compile cache stale",
+    # right, and of no use
+    "no gain",
 ]

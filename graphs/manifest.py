@@ -117,6 +117,11 @@ class Graph(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return dimension if isinstance(dimension, int) else None
 
     @property
+    def is_reduced(self) -> bool:
+        """Whether it is a 16-bit copy of another graph."""
+        return self.precision != "fp32"
+
+    @property
     def takes_mask(self) -> bool:
         """Whether rows may be padded."""
         return any(tensor.name == contract.ATTENTION_MASK for tensor in self.inputs)

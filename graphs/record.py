@@ -130,6 +130,26 @@ class Run(msgspec.Struct, frozen=True, array_like=True):
         return self.margin is None
 
 
+class Speed(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What a 16-bit copy gains, timed in turn with the FP32 graph that it was made from.
+
+    Attributes:
+        tokens: Of the row that both ran.
+        seconds: Median of the copy's runs.
+        exact_seconds: Median of the FP32 graph's.
+        ratio: Median of the rounds' own ratios, the copy's time over the FP32 graph's.
+    """
+
+    tokens: int
+    seconds: float
+    exact_seconds: float
+    ratio: float
+
+    def __post_init__(self) -> None:
+        if not all(math.isfinite(figure) and figure > 0 for figure in (self.seconds, self.exact_seconds, self.ratio)):
+            raise ValueError("times are finite and above 0")
+
+
 class Estimate(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What the plan said before the run.
 
@@ -214,6 +234,7 @@ class Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         mutants: Which mutants of the checkpoint its inputs would have shown; None where none were asked.
         diagnosis: What a graph that failed parity is nearest to.
         named: What is wrong, in one word; None on a pass, and where it is unknown.
+        speed: What a 16-bit copy gains; None for other graphs, and where it was not timed.
     """
 
     schema_version: int
@@ -244,6 +265,7 @@ class Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     mutants: mutation.Mutation | None = None
     diagnosis: mutation.Diagnosis | None = None
     named: causes.Cause | None = None
+    speed: Speed | None = None
 
     def __post_init__(self) -> None:
         if self.verdict == "passed" and self.compared == 0:

@@ -114,17 +114,40 @@ def proofs(found: Iterable[records.Record]) -> dict[str, tuple[Proof, ...]]:
     return {graph_id: tuple(sorted(found)) for graph_id, found in listed.items()}
 
 
+def passes_on(
+    found: Iterable[records.Record], provider: str, device_kind: str, *, version: str | None = None
+) -> dict[str, records.Record]:
+    """Give for each graph id the record that proves it on an engine, the latest of several.
+
+    Args:
+        found: Records of one bundle.
+        provider: ONNX Runtime's name of the execution provider.
+        device_kind: `cpu`, `migraphx`, `rocm` or `cuda`.
+        version: ONNX Runtime's version; None takes a proof by any version.
+    """
+    proven = {}
+    for record in sorted(passing(found), key=lambda record: record.created):
+        facts = record.engine
+        if facts is None or version not in (None, facts.version):
+            continue
+        if (facts.provider, _kind(facts.device)) == (provider, device_kind):
+            proven[record.graph_id] = record
+    return proven
+
+
 def check_publishable(bundle: bundles.Bundle, evidence: Sequence[Evidence]) -> None:
-    """Refuse a bundle unless every record agrees with it and every graph passed on the CPU.
+    """Refuse a bundle unless every record agrees with it and every FP32 graph passed on the CPU.
+
+    16-bit copies are for engines that gain by them. One without a pass is published and never served.
 
     Raises:
         NotVerified: names the record that does not agree, or the graph without a pass and why.
     """
     for item in evidence:
         check_agreement(bundle, item)
-    graph_ids = [graph.id for graph in bundle.manifest.graphs]
+    graph_ids = [graph.id for graph in bundle.exact_graphs()]
     if not graph_ids:
-        raise _refused("a bundle without graphs", "at least one graph", bundle.folder.name)
+        raise _refused("a bundle without FP32 graphs", "at least one graph", bundle.folder.name)
     check_proven([item.record for item in evidence], graph_ids, CPU_PROVIDER, CPU_KIND, where=bundle.folder.name)
 
 
@@ -147,7 +170,7 @@ def check_proven(
         known = listed.get(graph_id, ())
         if any(_covers(proof, provider, device_kind, version) for proof in known):
             continue
-        verdicts = [_verdict_in_words(record) for record in found if record.graph_id == graph_id]
+        verdicts = [verdict_in_words(record) for record in found if record.graph_id == graph_id]
         raise errors.NotVerified(
             f"graph {graph_id!r} with {'; '.join(verdicts) or 'no record'}",
             expected=f"a pass on {device_kind} ({provider}{f', ONNX Runtime {version}' if version else ''})",
@@ -160,7 +183,8 @@ def _covers(proof: Proof, provider: str, device_kind: str, version: str | None) 
     return (proof.provider, proof.device_kind) == (provider, device_kind) and version in (None, proof.version)
 
 
-def _verdict_in_words(record: records.Record) -> str:
+def verdict_in_words(record: records.Record) -> str:
+    """Say what a record says, where it was made, and why."""
     facts = record.engine
     engine = f"{facts.device} ({facts.provider}, ONNX Runtime {facts.version})" if facts else "no engine"
     cause = f": {record.cause}" if record.cause else ""

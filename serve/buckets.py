@@ -70,8 +70,8 @@ def choose_judged(
 ) -> list[manifest.Graph]:
     """Give the graphs that a verdict on a device is about.
 
-    All of them on the CPU, since publishing needs that; elsewhere those that are run there. Dynamic graphs would fail
-    on engines that compile, and nobody would ever run them there.
+    All FP32 graphs on the CPU, since publishing needs that; elsewhere those that are run there, 16-bit copies among
+    them. Dynamic graphs would fail on engines that compile, and nobody would ever run them there.
 
     Args:
         opened: The bundle.
@@ -84,7 +84,8 @@ def choose_judged(
     """
     if graph_ids:
         return [opened.graph(graph_id) for graph_id in graph_ids]
-    graphs = [graph for graph in opened.manifest.graphs if kind == "cpu" or runs_on(graph, kind)]
+    graphs = [*opened.exact_graphs()] if kind == "cpu" else opened.manifest.graphs
+    graphs = [graph for graph in graphs if kind == "cpu" or runs_on(graph, kind)]
     if not graphs:
         raise errors.NothingCompared(
             f"no graph that runs on {kind}",
@@ -114,6 +115,7 @@ def build_ladder(
         graph
         for graph in content.graphs
         if graph.head == head.name
+        and not graph.is_reduced  # max_speed.py puts those in their places
         and runs_on(graph, device.kind)
         and (graph.takes_mask or not for_padded)
         and output in {tensor.name for tensor in graph.outputs}

@@ -12,7 +12,7 @@ The file has the shape of the router's AMD guide, so that a recipe moves between
         device: rocm:0
         input: {overflow: window}
         window: {tokens: 512, overlap: 64}
-        profile: batching       # lets requests ask for it
+        profile: batching       # or max_speed: lets requests ask for it
 
 Keys of the router's older recipes name files and folders that Vela does not take; each gets an error that says what
 stands in its place.
@@ -43,7 +43,7 @@ REPLACED: Mapping[str, str] = {
     "provider": "write `device: migraphx:0`, `rocm:0`, `cuda:0` or `cpu`",
     "device_id": "write the number behind the device's name, as in `device: migraphx:1`",
     "max_length": "write `input: {max_tokens: N}`",
-    "precision": "serve a bundle of that precision; the gate decides whether it may be",
+    "precision": "export with --reduced, and write `profile: max_speed`; the gate decides which copies may answer",
 }
 
 
@@ -53,14 +53,14 @@ class Deployment:
 
     Attributes:
         device: Where it runs.
-        batching: Whether requests may ask for the profile `batching`.
+        profile: Which profile requests may ask for besides `exact`.
         max_tokens: Longest input by default and at most; None leaves it to the head.
         overflow: What happens to longer ones by default; None leaves it to the head.
         window: Windows by default; None leaves them to the head.
     """
 
     device: devices.Device = devices.CPU
-    batching: bool = False
+    profile: policy.Profile = "exact"
     max_tokens: int | None = None
     overflow: heads.Overflow | None = None
     window: heads.Window | None = None
@@ -154,7 +154,7 @@ def _deployment(entry: _Entry, *, use_cpu: bool) -> Deployment:
     window = None if entry.window is None else heads.Window(entry.window.tokens, entry.window.overlap)
     return Deployment(
         devices.CPU if use_cpu else asked,
-        entry.profile == "batching",
+        entry.profile,
         entry.input.max_tokens,
         entry.input.overflow,
         window,

@@ -22,6 +22,7 @@ from vela.serve import device as devices
 from vela.serve.recording_guard import GUARD
 from vela.serve.runtime import onnxruntime
 
+Inputs = dict[str, NDArray[np.int64]]
 Outputs = dict[str, NDArray[np.float32]]
 
 # Shrink the CPU arena after runs of more tokens than this: it never gives memory back by itself (measured: 337 MB
@@ -115,10 +116,11 @@ class Session:
         if weights is not None:
             session_options.add_session_config_entry(WEIGHTS_FOLDER, os.fspath(weights))
         is_recorded = bound.can_bind(graph, device)
+        kernels = providers.attention_kernels(graph)
         facts = providers.engine_facts(
-            device, threads=options.threads, optimise=options.optimise, is_recorded=is_recorded
+            device, threads=options.threads, optimise=options.optimise, is_recorded=is_recorded, kernels=kernels
         )
-        told = providers.provider_options(device, programs, is_recorded=is_recorded)
+        told = providers.provider_options(device, programs, is_recorded=is_recorded, kernels=kernels)
         with placement.observing(session_options) as observe:
             with _using(device):
                 session = cls(cls._open(model, name, device, session_options, told), graph, facts, device)

@@ -7,7 +7,7 @@ and records were checked before anything was loaded, unless the caller said othe
 
 from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal, Self
 
 from vela.graphs import bundle as bundles
@@ -20,6 +20,7 @@ from vela.serve.compiling import COMPILED, Compiling, identity_of
 from vela.serve.costs import Costs
 from vela.serve.deployment import Deployment
 from vela.serve.forward import Forward, Loaded
+from vela.serve.max_speed import Copies
 from vela.serve.reading import Item, Reading, read_items
 from vela.serve.runtime import installed_build
 from vela.serve.tokenization import Framed, Ids, Tokenizer
@@ -44,11 +45,15 @@ class Choice:
         head: The head, as it is deployed.
         ladders: For each output that can be asked for, the graphs that give it.
         padded: The same of graphs that take padded rows; empty without the profile `batching`.
+        quick: The same with 16-bit copies where there are proven ones; empty without the profile `max_speed`.
+        golden_bounds: How far golden answers may be from those copies', by graph id.
     """
 
     head: heads.Head
     ladders: Mapping[str, buckets.Ladder]
-    padded: Mapping[str, buckets.Ladder]
+    padded: Mapping[str, buckets.Ladder] = field(default_factory=dict)
+    quick: Mapping[str, buckets.Ladder] = field(default_factory=dict)
+    golden_bounds: Mapping[str, float] = field(default_factory=dict)
 
     @classmethod
     def of(cls, opened: bundles.Bundle, deployment: Deployment, demand: Demand) -> Self:
@@ -66,16 +71,20 @@ class Choice:
         ladders = {name: buckets.build_ladder(opened.manifest, head, name, device) for name in names}
         padded = {
             name: buckets.build_ladder(opened.manifest, head, name, device, for_padded=True)
-            for name in (names if deployment.batching else ())
+            for name in (names if deployment.profile == "batching" else ())
         }
         chosen = cls(head, ladders, padded)
         _check_evidence(opened, [graph.id for graph in chosen.graphs], device, demand)
-        return chosen
+        if deployment.profile != "max_speed":
+            return chosen
+        copies = Copies.proven(opened, device, version=None if demand == "any_engine" else installed_build()[1])
+        quick = {name: copies.quicken(ladder) for name, ladder in ladders.items()}
+        return replace(chosen, quick=quick, golden_bounds=copies.bounds)
 
     @property
     def graphs(self) -> tuple[manifest.Graph, ...]:
         """All graphs, each once."""
-        return buckets.graphs_in_use([*self.ladders.values(), *self.padded.values()])
+        return buckets.graphs_in_use([*self.ladders.values(), *self.padded.values(), *self.quick.values()])
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +101,7 @@ class ServedModel:
         loaded: Loaded graphs by id.
         golden_count: Golden answers that they gave; 0 where the bundle has none.
         padding: For each output, what runs rows of several lengths together; empty without the profile `batching`.
+        quick: For each output, the graphs of the profile `max_speed`; empty without it.
         settled: What holds for the options that requests have named so far.
     """
 
@@ -104,6 +114,7 @@ class ServedModel:
     loaded: Mapping[str, Loaded]
     golden_count: int = 0
     padding: Mapping[str, Padding] = field(default_factory=dict)
+    quick: Mapping[str, buckets.Ladder] = field(default_factory=dict)
     settled: dict[tuple[policy.Options, str], policy.Policy] = field(default_factory=dict, repr=False)
 
     @classmethod
@@ -122,7 +133,7 @@ class ServedModel:
         Args:
             opened: A published bundle, or one that export wrote.
             deployment: Where its graphs must run, and what it takes. With the profile `batching`, graphs that take
-                padded rows are loaded too.
+                padded rows are loaded too; with `max_speed`, 16-bit copies.
             demand: What must be proven of each graph that will be used.
             session_options: Threads and optimisation.
             tokenizers: Those that other models of this process have loaded; this one's is added.
@@ -148,7 +159,10 @@ class ServedModel:
                 for graph in chosen.graphs
                 for found in [kept[graph.id]]
             }
-            count = golden_check.check_golden(expected, sessions, device, tokenizer.facts.pad_id) if expected else 0
+            count = 0
+            if expected:
+                pad_id, bounds = tokenizer.facts.pad_id, chosen.golden_bounds
+                count = golden_check.check_golden(expected, sessions, device, pad_id, bounds)
             for found in kept.values():
                 if found is not None:
                     found.is_proven = count > 0  # nothing is kept that no answer was seen of
@@ -158,7 +172,7 @@ class ServedModel:
             for name, session in sessions.items()
         }
         padding = {name: Padding(ladder, loaded) for name, ladder in chosen.padded.items()}
-        return cls(opened, chosen.head, tokenizer, device, demand, chosen.ladders, loaded, count, padding)
+        return cls(opened, chosen.head, tokenizer, device, demand, chosen.ladders, loaded, count, padding, chosen.quick)
 
     @property
     def name(self) -> str:
@@ -168,7 +182,8 @@ class ServedModel:
     @property
     def profiles(self) -> tuple[policy.Profile, ...]:
         """Profiles that requests may ask for."""
-        return ("exact", "batching") if self.padding else ("exact",)
+        more: tuple[policy.Profile, ...] = ("batching",) if self.padding else ("max_speed",) if self.quick else ()
+        return "exact", *more
 
     @property
     def default_output(self) -> str:
@@ -200,15 +215,18 @@ class ServedModel:
         """Tokenise a request's inputs and settle how each is read; see `reading.read_items`."""
         return read_items(items, self.head, self.tokenizer, rules)
 
-    def forwards(self, reading: Reading, output: str) -> list[Forward]:
+    def forwards(self, reading: Reading, output: str, profile: policy.Profile = "exact") -> list[Forward]:
         """Give the runs that a reading needs, one for each row."""
-        ladder, pad_id = self.ladders[output], self.tokenizer.facts.pad_id
+        ladders = self.quick if profile == "max_speed" else self.ladders
+        ladder, pad_id = ladders[output], self.tokenizer.facts.pad_id
         return [Forward(self.loaded[ladder.choose(len(row.ids)).id], row, output, pad_id) for row in reading.rows]
 
     def works(self, reading: Reading, output: str, profile: policy.Profile) -> Sequence[Forward | BatchedForward]:
         """Give the same for a lane, where rows may share runs as the profile says."""
-        forwards = self.forwards(reading, output)
-        return forwards if profile == "exact" else [BatchedForward.of(one, self.padding[output]) for one in forwards]
+        forwards = self.forwards(reading, output, profile)
+        if profile != "batching":
+            return forwards
+        return [BatchedForward.of(one, self.padding[output]) for one in forwards]
 
     def warm_up_runs(self) -> Iterator[Forward]:
         """Give runs of every loaded graph, after which no caller pays for first runs, and costs are known.

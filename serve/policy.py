@@ -7,8 +7,9 @@ import msgspec
 
 from vela.graphs import errors, heads
 
-# `exact` joins only rows that answer alike to the bit; `batching` joins rows of several lengths (batching.py).
-Profile = Literal["exact", "batching"]
+# `exact` joins only rows that answer alike to the bit; `batching` joins rows of several lengths (batching.py);
+# `max_speed` runs 16-bit copies where the gate found them faster (max_speed.py).
+Profile = Literal["exact", "batching", "max_speed"]
 
 
 class Options(msgspec.Struct, frozen=True):
@@ -20,7 +21,7 @@ class Options(msgspec.Struct, frozen=True):
         window: Windows of another size than the head's.
         threshold: Least probability of a span, for token heads.
         return_tokens: Whether token heads list every token's probabilities.
-        profile: How rows may share runs.
+        profile: How rows are run.
     """
 
     overflow: heads.Overflow | None = None
@@ -38,7 +39,7 @@ class Capacity:
     Attributes:
         tokens: Longest row that any of its graphs takes, with special tokens.
         special_count: Special tokens around one row.
-        profiles: Those that the server was started with.
+        profiles: Those that the model was opened with.
     """
 
     tokens: int
@@ -56,7 +57,7 @@ class Policy:
         window: None unless `overflow` is `window`.
         threshold: None where none was asked for and the head has none.
         return_tokens: Whether token heads list every token's probabilities.
-        profile: How rows may share runs.
+        profile: How rows are run.
     """
 
     overflow: heads.Overflow

@@ -13,7 +13,7 @@ from typing import Literal
 from vela.graphs import attestation, errors, store
 from vela.graphs import bundle as bundles
 from vela.serve import device as devices
-from vela.serve import engine, host
+from vela.serve import engine, host, policy
 from vela.serve.compiling import Compiling
 from vela.serve.deployment import Deployment
 from vela.serve.lane import Lane
@@ -89,7 +89,7 @@ class Plan:
         demand: What must be proven of each graph.
         session_options: Threads and optimisation.
         public_key: Whose signature every bundle must carry; None asks for none.
-        batching: Whether requests to those may ask for the profile `batching`.
+        profile: Which profile requests to those may ask for besides `exact`.
         compiling: Where compiled programs are kept; None keeps none.
     """
 
@@ -98,12 +98,12 @@ class Plan:
     demand: Demand = "this_engine"
     session_options: engine.SessionOptions | None = None
     public_key: Path | None = None
-    batching: bool = False
+    profile: policy.Profile = "exact"
     compiling: Compiling | None = None
 
     def deployment(self, source: Source) -> Deployment:
         """Say where a model runs and what it takes."""
-        return source.deployment or Deployment(self.device, self.batching)
+        return source.deployment or Deployment(self.device, self.profile)
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ from vela.verify import (
     answering,
     bars,
     checkpoint,
+    copies,
     engine_checks,
     explaining,
     fresh_process,
@@ -53,6 +54,10 @@ class _Subject:
     def ask(self, graph: manifest.Graph) -> answering.Asked:
         """Name a graph and where it is asked."""
         return answering.Asked(self.opened, graph, self.source.head, self.options.device, self.options.session)
+
+    def bar_of(self, graph: manifest.Graph) -> bars.Bar:
+        """Give the bar that decides about a graph."""
+        return bars.choose_bar(self.options.bar, self.options.device.kind, graph.precision)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,10 +110,11 @@ def verify_bundle(
         VelaError: nothing could be judged at all.
     """
     started = time.monotonic()
-    bars.choose_bar(options.bar, options.device.kind)
     name = opened.manifest.model.name
     subject = _Subject(opened, source, digests.digest_of_listing(source.listing()), options)
     graphs = buckets.choose_judged(opened, options.device.kind, options.graph_ids)
+    for graph in graphs:
+        subject.bar_of(graph)
     progress(f"{name}: static checks of {len(graphs)} graphs")
     static = static_checks.StaticChecks.prepare(opened, source)
     shared = static.check_bundle()
@@ -175,7 +181,7 @@ def _keep_golden(subject: _Subject, ground: grounds.Ground, records: Sequence[re
         return  # what a graph computes is proven on the CPU; elsewhere, how an engine computes it
     if any(found.verdict == "failed" for found in records):
         golden.remove(opened)
-    is_whole = {found.graph_id for found in records} == {graph.id for graph in opened.manifest.graphs}
+    is_whole = {found.graph_id for found in records} >= {graph.id for graph in opened.exact_graphs()}
     has_passed = all(found.verdict == "passed" for found in records)
     if ground.mutants is None or not (is_whole and has_passed):
         return
@@ -193,7 +199,7 @@ def _with_probes(subject: _Subject, part: plan.GraphPlan, ground: grounds.Ground
     """Add to a graph's runs those that kill mutants which the others do not."""
     if ground.mutants is None:
         return part
-    bar = bars.choose_bar(subject.options.bar, subject.options.device.kind)
+    bar = subject.bar_of(part.graph)
     yardstick = scoring.Yardstick(ground.mutants, subject.source.head, ground.answers, ground.noise, bar)
     added = yardstick.separate(part.graph, part.kept)
     return replace(part, kept=(*part.kept, *added), whole=part.whole + len(added))
@@ -256,11 +262,13 @@ def _judge_part(judging: _Judging, part: _Part) -> record.Record:
         seconds = functools.partial(prepared.seconds_of_run, part.graph)
         answered = answering.answer_runs(subject.ask(part.graph), outcome.kept, expected, gauge, seconds)
         gauge.did(f"{part.graph.id} asked again", prepared.seconds_of_checks(part.graph, outcome.kept))
-        bar = bars.choose_bar(subject.options.bar, subject.options.device.kind)
+        bar = subject.bar_of(part.graph)
         asked, reading = subject.ask(part.graph), subject.source.architecture
         outcome = explaining.explain(replace(outcome, answered=answered), asked, bar)
         outcome = explaining.locate(outcome, asked, prepared.references, reading, gauge.say)
         outcome = explaining.eliminate(outcome, asked, part.static)
+        if part.graph.is_reduced:
+            outcome = copies.judge_copy(outcome, asked)
     return _record(subject, part, outcome, started)
 
 
@@ -271,11 +279,13 @@ def _record(subject: _Subject, part: _Part, outcome: recording.Outcome, started:
         manifest_sha256=subject.opened.manifest_sha256,
         checkpoint_sha256=subject.checkpoint_sha256,
         kind=subject.source.head.kind,
+        precision=part.graph.precision,
     )
     device_kind = subject.options.device.kind
-    chosen = bars.choose_bar(subject.options.bar, device_kind)
+    chosen = subject.bar_of(part.graph)
     took = time.monotonic() - started
-    return recording.make_record(about, part.static, outcome, chosen, device_kind, took)
+    left_out = copies.LAWS_OF_FP32 if part.graph.is_reduced else frozenset[str]()
+    return recording.make_record(about, part.static, outcome, chosen, device_kind, took, left_out=left_out)
 
 
 def _why_not(part: _Part) -> str:

@@ -18,6 +18,7 @@ SEEN_BY: Mapping[str, causes.Cause] = {
     "graph.contract": "interface",
     "graph.lint": "operators",
     "graph.types": "precision",
+    "graph.reduction": "precision",
     "graph.dataflow": "other computation",
     "graph.norms": "norm epsilon",
     "graph.facts": "manifest altered",
@@ -25,6 +26,7 @@ SEEN_BY: Mapping[str, causes.Cause] = {
     "graph.digest": "file altered",
     "sources.digests": "file altered",
     "engine.placement": "engine refuses",
+    "engine.faster": "no gain",
 }
 # Which cause explains the others, where several checks failed: another model fails all of them, an altered file only
 # one. What is not listed explains least.
@@ -33,7 +35,7 @@ EXPLAINING: tuple[causes.Cause, ...] = (
     *("thetas exchanged", "local theta", "global theta", "RoPE scaling", "norm epsilon"),
     *("config altered", "tokenizer", "interface", "invalid graph"),
     *("other computation", "operators", "engine fell back", "compile cache stale", "engine refuses"),
-    *("not repeatable", "padding mask", "fusion", "manifest altered", "file altered"),
+    *("not repeatable", "padding mask", "fusion", "manifest altered", "file altered", "no gain"),
 )
 # Which of several checks that saw one cause says more of it.
 TELLING = (IDENTITY, "graph.rotary", "graph.norms", "sources.identity", "manifest.facts")

@@ -28,7 +28,7 @@ class GateOptions:
     """
 
     device: devices.Device = devices.CPU
-    bar: str = "strict"
+    bar: str = "auto"
     max_tokens: int = DEFAULT_MAX_TOKENS
     corpus: Path | None = None
     session: engine.SessionOptions = field(default_factory=engine.SessionOptions)

@@ -44,6 +44,7 @@ class Outcome:
         planned: What was to be run; None where static checks ended it.
         mutants: Which mutants its inputs would have shown; None where none were asked.
         diagnosis: What a graph that failed is nearest to.
+        speed: What a 16-bit copy gains; None where that was not timed.
     """
 
     answered: answering.Answered
@@ -51,6 +52,7 @@ class Outcome:
     planned: plan.GraphPlan | None = None
     mutants: mutation.Mutation | None = None
     diagnosis: mutation.Diagnosis | None = None
+    speed: record.Speed | None = None
 
     @classmethod
     def nothing(cls, reason: str, planned: plan.GraphPlan | None = None) -> "Outcome":
@@ -123,6 +125,7 @@ def make_record(
         mutants=outcome.mutants,
         diagnosis=outcome.diagnosis,
         named=naming.name(checks, outcome.diagnosis),
+        speed=outcome.speed,
     )
 
 

@@ -46,7 +46,8 @@ def rejudge_bundle(
 def rejudge_record(stored: record.Record, bar_name: str) -> record.Record:
     """Judge one record's evidence under a bar; its other checks stand as they were found."""
     kind = stored.engine.device.partition(":")[0] if stored.engine else "cpu"
-    chosen = bars.choose_bar(bar_name, kind)
+    precision = "fp32" if stored.precision == "unknown" else stored.precision
+    chosen = bars.choose_bar(bar_name, kind, precision)
     evidence = judge.Evidence.from_record(stored)
     results = [judge.judge(evidence, bar) for bar in verdict.bars_to_state(chosen, kind)]
     standing = tuple(check for check in stored.checks if not check.name.startswith(naming.PARITY))

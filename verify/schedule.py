@@ -148,7 +148,7 @@ def choose_pool(
 
 def kind_of(graph: manifest.Graph) -> str:
     """Name the graphs that share a pace."""
-    return f"{graph.target} {'dynamic' if graph.sequence is None else 'fixed'}"
+    return f"{graph.target} {graph.precision} {'dynamic' if graph.sequence is None else 'fixed'}"
 
 
 def _by_kind(graphs: Sequence[manifest.Graph]) -> dict[str, list[manifest.Graph]]:

@@ -11,7 +11,17 @@ from typing import Self
 
 from vela.graphs import bundle, errors, manifest, record, safetensors_header
 from vela.verify import checkpoint, graph_file
-from vela.verify.static import bundle_check, contract_check, dataflow, facts_check, lint, norms, rotary, weights
+from vela.verify.static import (
+    bundle_check,
+    contract_check,
+    dataflow,
+    facts_check,
+    lint,
+    norms,
+    reduction,
+    rotary,
+    weights,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +59,10 @@ class StaticChecks:
         )
 
     def check_graph(self, graph: manifest.Graph) -> tuple[record.Check, ...]:
-        """Check one graph file."""
+        """Check one graph file.
+
+        What a 16-bit copy computes is checked on the FP32 graph of its shape, once it is seen to be that with casts.
+        """
         digest = run_check("graph.digest", lambda: self._check_graph_digest(graph))
         started = time.monotonic()
         try:
@@ -58,7 +71,7 @@ class StaticChecks:
             took = round(time.monotonic() - started, 3)
             return digest, record.Check("graph.parse", "failed", str(problem), took, problem.cause)
         architecture = self.source.architecture
-        return (
+        interface = (
             digest,
             run_check(
                 "graph.contract",
@@ -74,6 +87,19 @@ class StaticChecks:
             run_check("graph.checker", lambda: contract_check.check_proto(parsed)),
             run_check("graph.types", lambda: contract_check.check_types(parsed, graph)),
             run_check("graph.lint", lambda: lint.lint_graph(parsed, graph.target)),
+        )
+        if not graph.is_reduced:
+            return *interface, *self._check_computation(parsed, graph)
+        copied = run_check("graph.reduction", lambda: self._check_reduction(parsed, graph))
+        if copied.status != "passed":
+            return *interface, copied
+        exact = self.opened.exact_of(graph)
+        return *interface, copied, *self._check_computation(self._read(exact), exact)
+
+    def _check_computation(self, parsed: graph_file.GraphFile, graph: manifest.Graph) -> tuple[record.Check, ...]:
+        """Check what a graph computes, and with which weights."""
+        architecture = self.source.architecture
+        return (
             run_check("graph.rotary", lambda: rotary.check_rotary(parsed, architecture, graph.exit_layer)),
             run_check(
                 "graph.dataflow",
@@ -89,6 +115,14 @@ class StaticChecks:
                 ),
             ),
         )
+
+    def _check_reduction(self, parsed: graph_file.GraphFile, graph: manifest.Graph) -> str:
+        exact = self.opened.exact_of(graph)
+        self.opened.check_files([exact.file])
+        return reduction.check_reduction(parsed, self._read(exact), graph.precision)
+
+    def _read(self, graph: manifest.Graph) -> graph_file.GraphFile:
+        return graph_file.GraphFile.read(self.opened.path(graph.file))
 
     def _check_digests(self) -> str:
         self.opened.check_files(self.opened.manifest.sources)

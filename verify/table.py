@@ -76,8 +76,9 @@ def _summary(records: Sequence[record.Record]) -> str:
     if not records:
         return "no graph judged"
     noise = records[0].reference_noise
+    bars = " or ".join(dict.fromkeys(found.bar for found in records))
     return (
-        f"{passed} of {len(records)} graphs{_weights(records[0])} passed the {records[0].bar} bar on "
+        f"{passed} of {len(records)} graphs{_weights(records[0])} passed the {bars} bar on "
         f"{_engine(records[0])} (reference {records[0].reference}; its own noise {noise:.1e})"
     )
 

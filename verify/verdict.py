@@ -8,9 +8,12 @@ from vela.verify import bars, naming
 
 
 def bars_to_state(chosen: bars.Bar, device_kind: str) -> list[bars.Bar]:
-    """The deciding bar first, then upstream's, so that every record can be compared with theirs."""
+    """The deciding bar first, then upstream's, so that every record can be compared with theirs.
+
+    Of reduced copies upstream's bar is the one that decides here too.
+    """
     upstream = bars.choose_bar("upstream", device_kind)
-    return [chosen] if upstream == chosen else [chosen, upstream]
+    return [chosen] if chosen in (upstream, bars.REDUCED) else [chosen, upstream]
 
 
 def parity_check(result: record.BarResult, figures: str = "") -> record.Check:

@@ -2,7 +2,8 @@
 
 What depends on the words is rounded: products, norms, attention, and what only moves or combines their results. What
 depends on positions or on the mask is computed as it was, in float32, and rounded where the words meet it; sums over
-tokens are float32 too, since they may leave a 16-bit type's range. Outputs are float32, as the contract says.
+tokens, of which a product with the mask is one, are float32 too, since they may leave a 16-bit type's range. Outputs
+are float32, as the contract says.
 
 Not exact, and judged as such: but without its casts the graph is the one that it was made from, node by node, which the
 gate checks (verify/static/reduction.py). One number differs: a score added to hide a token is one that the type holds,
@@ -15,9 +16,9 @@ import numpy as np
 import onnx_ir as ir
 
 from vela.graphs import contract, precision
+from vela.verify.static.reduction import TYPES
 
 MICROSOFT = "com.microsoft"
-TYPES: Mapping[contract.Precision, ir.DataType] = {"fp16": ir.DataType.FLOAT16, "bf16": ir.DataType.BFLOAT16}
 
 # Operators that are worth rounding, where words reach them, and those of their inputs that are no numbers.
 COMPUTING: Mapping[tuple[str, str], frozenset[int]] = {
@@ -30,6 +31,7 @@ COMPUTING: Mapping[tuple[str, str], frozenset[int]] = {
     (MICROSOFT, "RotaryEmbedding"): frozenset({1}),
     (MICROSOFT, "SkipLayerNormalization"): frozenset(),
 }
+PRODUCTS = frozenset({"FusedMatMul", "Gemm", "MatMul"})
 # Operators that go with what they are given: those that combine numbers, and those that move their first input's.
 COMBINING = frozenset("Add Concat Div Erf Mul Neg Softmax Sub Tanh".split())
 MOVING = frozenset("Expand Flatten Gather Identity Reshape Slice Split Squeeze Tile Transpose Unsqueeze".split())
@@ -57,16 +59,17 @@ class _Reduction:
         self._graph = graph
         self._reduced = reduced
         self._low: set[ir.Value] = set()
-        self._worded: set[ir.Value] = set()  # depends on the words
+        self._fed: set[ir.Value] = set(graph.inputs)  # depends on an input
+        self._worded: set[ir.Value] = {value for value in graph.inputs if value.name == contract.INPUT_IDS}
         self._casts: dict[tuple[ir.Value, ir.DataType], ir.Value] = {}
 
     def reduce(self) -> None:
         """Round node by node, in their order."""
         self._bound_constants()
-        ids = {value for value in self._graph.inputs if value.name == contract.INPUT_IDS}
         for node in list(self._graph):
-            if any(value in self._worded or value in ids for value in node.inputs):
-                self._worded.update(node.outputs)
+            for reached in (self._fed, self._worded):
+                if any(value in reached for value in node.inputs):
+                    reached.update(node.outputs)
             places = set(self._numbers_of(node))
             is_low = bool(places)
             for place, value in enumerate(node.inputs):
@@ -82,11 +85,16 @@ class _Reduction:
         """Give the inputs that a node takes rounded; none where it goes on in float32."""
         known = COMPUTING.get((node.domain, node.op_type))
         if known is not None and any(value in self._worded for value in node.inputs):
+            if node.op_type in PRODUCTS and any(self._is_masking(value) for value in node.inputs):
+                return
             yield from (place for place in range(len(node.inputs)) if place not in known)
         elif node.domain == "" and node.op_type in COMBINING and any(value in self._low for value in node.inputs):
             yield from range(len(node.inputs))
         elif node.domain == "" and node.op_type in MOVING and node.inputs[0] in self._low:
             yield 0
+
+    def _is_masking(self, value: ir.Value | None) -> bool:
+        return value in self._fed and value not in self._worded
 
     def _cast(self, value: ir.Value, before: ir.Node, *, is_low: bool) -> ir.Value:
         """Give a value in the type that is wanted, by one cast for all who want it."""

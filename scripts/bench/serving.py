@@ -198,7 +198,7 @@ def main() -> None:
             load = measure_load(server, model, arguments.bundle, arguments.rounds, arguments.seconds)
             after = server.memory_bytes()
             ready_s = server.ready_s
-        with serving(published.path, "--batching") as server:
+        with serving(published.path, "--profile", "batching") as server:
             batching = measure_batching(server, model, arguments.rounds, arguments.seconds)
     found = {
         "command": "python scripts/bench/serving.py BUNDLE",

@@ -99,12 +99,12 @@ def _forms(text: str) -> "tuple[Form, ...]":
 
 
 def _reduced(text: str) -> "tuple[Precision, ...]":
-    from vela.export.passes import reduce_precision
+    from vela.verify.static.reduction import TYPES
 
     wanted = set(filter(None, text.split(",")))
-    if not wanted <= set(reduce_precision.TYPES):
-        raise click.BadParameter(f"{text!r}; there are {', '.join(reduce_precision.TYPES)}", param_hint="--reduced")
-    return tuple(precision for precision in reduce_precision.TYPES if precision in wanted)
+    if not wanted <= set(TYPES):
+        raise click.BadParameter(f"{text!r}; there are {', '.join(TYPES)}", param_hint="--reduced")
+    return tuple(precision for precision in TYPES if precision in wanted)
 
 
 def _numbers(text: str, option: str) -> tuple[int, ...]:

@@ -30,7 +30,9 @@ EXISTING_FILE = click.Path(path_type=Path, dir_okay=False, exists=True)
 def command(
     *, bundle: Path, store: Path, records: tuple[Path, ...], sign_key: Path | None, public_key: Path | None
 ) -> None:
-    """Publish BUNDLE into a store, if every graph in it has a passing verdict on the CPU.
+    """Publish BUNDLE into a store, if every FP32 graph in it has a passing verdict on the CPU.
+
+    16-bit copies are published with the verdicts that they have; one without a pass never answers anybody.
 
     Readers of the store see the model's previous bundle or the new one, never a part. Publishing the same bundle
     again changes nothing. A statement that somebody signed is published only as long as it is about these very
@@ -47,4 +49,4 @@ def command(
     width = max(len(graph.id) for graph in opened.manifest.graphs)
     for graph in opened.manifest.graphs:
         engines = "; ".join(str(proof) for proof in proofs.get(graph.id, ()))
-        click.echo(f"  {graph.id.ljust(width)}  {engines}")
+        click.echo(f"  {graph.id.ljust(width)}  {engines or 'no pass: never served'}")

@@ -2,9 +2,11 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, get_args
 
 import click
+
+from vela.serve.policy import Profile
 
 if TYPE_CHECKING:
     from vela.serve.compiling import Compiling
@@ -21,7 +23,7 @@ if TYPE_CHECKING:
 @click.option(
     "--config",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="YAML file of deployments: each model's device, input and window; instead of --models, --device, --batching.",
+    help="YAML file of deployments: each model's device, input and window; instead of --models, --device, --profile.",
 )
 @click.option("--device", default="cpu", show_default=True, help="Where graphs run: cpu, migraphx:N, rocm:N, cuda:N.")
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
@@ -29,9 +31,12 @@ if TYPE_CHECKING:
 @click.option("--uds", type=click.Path(path_type=Path), help="Listen on this Unix socket instead.")
 @click.option("--threads", type=click.IntRange(1), help="Threads of a forward; all cores of this process by default.")
 @click.option(
-    "--batching",
-    is_flag=True,
-    help="Let requests ask for the profile batching: waiting rows of several lengths share runs, padded.",
+    "--profile",
+    type=click.Choice(get_args(Profile)),
+    default="exact",
+    show_default=True,
+    help="What requests may ask for besides exact: batching (waiting rows of several lengths share runs, padded), or "
+    "max_speed (16-bit copies where they were proven faster).",
 )
 @click.option("--accept-unverified-engine", is_flag=True, help="Serve graphs that were proven on the CPU only.")
 @click.option(
@@ -75,7 +80,7 @@ def command(
     port: int,
     uds: Path | None,
     threads: int | None,
-    batching: bool,
+    profile: Profile,
     accept_unverified_engine: bool,
     public_key: Path | None,
     api_key_file: Path | None,
@@ -95,8 +100,8 @@ def command(
     from vela.serve.http.service import Settings
 
     _set_up_logging(log_format, access_log=access_log)
-    if config is not None and (models or batching or device != "cpu"):
-        raise click.UsageError("--config says what --models, --device and --batching say: give one or the other")
+    if config is not None and (models or profile != "exact" or device != "cpu"):
+        raise click.UsageError("--config says what --models, --device and --profile say: give one or the other")
     deployments: Mapping[str, Deployment] = Config.read(config).deployments if config else {}
     asked = Device.parse(device)
     if not check:
@@ -109,7 +114,7 @@ def command(
         "any_engine" if accept_unverified_engine else "this_engine",
         engine.SessionOptions(threads=threads) if threads else None,
         public_key,
-        batching,
+        profile,
         _compiling(compile_cache, require_compiled=require_compiled),
     )
 

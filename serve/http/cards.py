@@ -4,10 +4,10 @@ from typing import Literal
 
 import msgspec
 
-from vela.graphs import bundle as bundles
 from vela.graphs import contract, heads
 from vela.serve import device as devices
 from vela.serve.http import schema
+from vela.serve.model import ServedModel
 from vela.serve.registry import Entry, Golden, Registry, Status
 from vela.serve.runtime import installed_build
 
@@ -123,7 +123,7 @@ def _card(entry: Entry, registry: Registry) -> ModelCard:
         engine=f"{package} {version}",
         accelerator=device.kind,
         device=str(device),
-        dtype=_precision(opened),
+        dtype=_precision(entry.model),
         parameters=model.parameters if model else 0,
         ready=entry.status in ("ready", "degraded") and death is None,
         status="failed" if death else entry.status,
@@ -134,8 +134,9 @@ def _card(entry: Entry, registry: Registry) -> ModelCard:
     )
 
 
-def _precision(opened: bundles.Bundle | None) -> str:
-    return ",".join(sorted({graph.precision for graph in opened.manifest.graphs})) if opened else ""
+def _precision(model: ServedModel | None) -> str:
+    """Name the types that loaded graphs compute in; empty until they are."""
+    return ",".join(sorted({one.session.graph.precision for one in model.loaded.values()})) if model else ""
 
 
 def _head_card(head: heads.Head) -> HeadCard:

@@ -96,7 +96,7 @@ class Service:
         describe = functools.partial(_describe, exchange, forwards, readings)
         jobs = await self._run(model, forwards, exchange, deadline_ms, describe)
         exchange.mark_jobs(jobs)
-        if question.rules.profile != "exact":  # who went together, and so where, was not known before
+        if question.rules.profile == "batching":  # who went together, and so where, was not known before
             describe()
         queue = iter(jobs)
         ended = [list(itertools.islice(queue, len(rows))) for rows in planned]

@@ -40,11 +40,12 @@ def test_a_token_model_published_as_a_sequence_graph_fails_before_it_runs(try_ca
     assert "logits" in row.outcome.cause
 
 
-def test_a_file_that_says_fp16_and_holds_fp32_is_not_even_opened(try_case):
-    row = try_case("a manifest says fp16 of FP32 weights", is_fixed=True)
+@pytest.mark.parametrize("is_fixed", [False, True])
+def test_a_file_that_says_fp16_and_computes_in_fp32_fails_before_it_runs(try_case, is_fixed):
+    row = try_case("a manifest says fp16 of FP32 weights", is_fixed=is_fixed)
 
-    assert row.outcome.verdict == "refused"
-    assert "fp16" in row.outcome.cause
+    assert "graph.reduction" in row.outcome.failed
+    assert row.outcome.named == "precision"
 
 
 @pytest.mark.parametrize(("name", "is_fixed"), [("there is no window", False), ("padding is seen everywhere", True)])

@@ -18,7 +18,7 @@ CLOSE = 2e-5  # what the strict bar allows logits
 @pytest.fixture(scope="module")
 def model(bundles) -> ServedModel:
     opened = bundle.Bundle.open(bundles["tiny-intent"])
-    return ServedModel.open(opened, Deployment(batching=True), demand="nothing")
+    return ServedModel.open(opened, Deployment(profile="batching"), demand="nothing")
 
 
 @pytest.fixture

@@ -68,7 +68,7 @@ def test_windows_and_the_profile_are_taken(tmp_path: Path) -> None:
 
     (found,) = Config.read(config(tmp_path, text)).deployments.values()
 
-    assert found == Deployment(batching=True, overflow="window", window=heads.Window(512, 64))
+    assert found == Deployment(profile="batching", overflow="window", window=heads.Window(512, 64))
 
 
 @pytest.mark.parametrize("key", REPLACED)

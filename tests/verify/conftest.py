@@ -166,3 +166,17 @@ def reseal() -> Callable[..., None]:
         path.write_bytes(manifest.encode_manifest(sealed))
 
     return run
+
+
+@pytest.fixture(scope="session")
+def copies(
+    traces: trace.TraceCache, checkpoints: dict[str, Path], tmp_path_factory: pytest.TempPathFactory
+) -> bundle.Bundle:
+    """A bundle of the sample with 16-bit copies of both types; tests that alter it copy it first."""
+    plan = bundle_writer.ExportPlan(
+        SAMPLE, buckets=(16, 64), forms=("cpu", "cuda", "portable"), reduced=("fp16", "bf16")
+    )
+    out = tmp_path_factory.mktemp("copies") / SAMPLE
+    return bundle_writer.export_bundle(
+        checkpoint.Checkpoint.read(checkpoints[SAMPLE]), out, plan, traces, lambda _: None
+    )

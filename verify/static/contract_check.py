@@ -10,6 +10,7 @@ import onnx_ir as ir
 
 from vela.graphs import contract, errors, heads, manifest
 from vela.verify import graph_file
+from vela.verify.static import reduction
 
 OTHER_FLOATS = frozenset(kind for kind in ir.DataType if kind.is_floating_point() and kind != ir.DataType.FLOAT)
 
@@ -90,6 +91,8 @@ def check_proto(graph: graph_file.GraphFile) -> str:
 def check_types(graph: graph_file.GraphFile, entry: manifest.Graph) -> str:
     """Count the element types of all float tensors: a file that says fp32 holds fp32, and computes in nothing else.
 
+    A 16-bit copy holds fp32 too, the checkpoint's own, and casts to its one type.
+
     Raises:
         GraphError: a float tensor of another type, or a number that is cast to one.
     """
@@ -99,7 +102,8 @@ def check_types(graph: graph_file.GraphFile, entry: manifest.Graph) -> str:
     if other:
         name = next(iter(other))
         raise _broken(graph, f"{len(other)} tensors such as {name} in {other[name]}", f"precision {entry.precision}")
-    casts = [(node, to) for node in graph.model.graph.all_nodes() if (to := _cast_to(node)) in OTHER_FLOATS]
+    foreign = OTHER_FLOATS - {reduction.TYPES.get(entry.precision)}
+    casts = [(node, to) for node in graph.model.graph.all_nodes() if (to := _cast_to(node)) in foreign]
     if casts:
         node, to = casts[0]
         found = f"{len(casts)} casts such as {node.outputs[0].name} to {to.name.lower()}"

@@ -91,7 +91,11 @@ def test_without_its_provider_a_server_is_alive_and_not_ready(
 
 @pytest.mark.parametrize(
     ("change", "said"),
-    [({"precision": "fp16"}, "does not validate"), ({"target": "portable"}, "no graph that gives logits on cpu")],
+    [
+        ({"precision": "int8"}, "does not validate"),
+        ({"precision": "fp16"}, "no graph that gives logits on cpu"),
+        ({"target": "portable"}, "no graph that gives logits on cpu"),
+    ],
 )
 def test_a_graph_of_another_precision_or_target_is_not_served(
     bags: dict[str, Path],

@@ -200,7 +200,7 @@ def test_a_vector_or_a_score_that_is_no_number_is_a_500_and_counted(
 def test_a_text_of_any_length_has_the_same_vector_padded_and_alone(
     bags: dict[str, Path], source_of: Callable[..., registry.Source]
 ) -> None:
-    loaded = registry.Registry(registry.Plan((source_of("vectors", bags["vectors"]),), batching=True))
+    loaded = registry.Registry(registry.Plan((source_of("vectors", bags["vectors"]),), profile="batching"))
     assert loaded.load() == []
     letters = "".join(chr(ord("!") + place * 7 % 90) for place in range(62))
     body = {"input": [letters[:length] for length in range(1, 63)]}

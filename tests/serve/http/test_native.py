@@ -271,7 +271,7 @@ def test_a_profile_that_the_server_does_not_offer_is_refused_and_one_that_it_doe
     client: TestClient, bags: dict[str, Path], source_of: Callable[..., registry.Source]
 ) -> None:
     body = {"input": ["x", "a longer text"], "options": {"profile": "batching", "return_meta": True}}
-    loaded = registry.Registry(registry.Plan((source_of("mood", bags["mood"]),), batching=True))
+    loaded = registry.Registry(registry.Plan((source_of("mood", bags["mood"]),), profile="batching"))
     assert loaded.load() == []
 
     refused = classify(client, {"model": "mood", **body})

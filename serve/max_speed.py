@@ -1,0 +1,79 @@
+"""Which graphs answer under the profile `max_speed`: at each length the fastest that the gate consented to.
+
+A 16-bit copy answers only with a pass on this engine: its decisions are the checkpoint's, its FP32 graph is proven, and
+it was faster when both were timed. Where no copy of a length has one, the FP32 graph answers, which is then the fastest
+that is right. A model of which no copy has one is refused under this profile, with what was found.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from vela.graphs import bundle as bundles
+from vela.graphs import errors, manifest, record, verdicts
+from vela.serve import device as devices
+from vela.serve.buckets import Ladder
+
+# Golden answers may be further from a copy's than any input of the gate was, by this factor.
+GOLDEN_FACTOR = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Copies:
+    """The copies that may answer on a device.
+
+    Attributes:
+        of: By the id of an FP32 graph, the fastest copy of it.
+        bounds: By the id of a copy, how far a golden answer may be away, in the units of the output.
+    """
+
+    of: Mapping[str, manifest.Graph]
+    bounds: Mapping[str, float]
+
+    @classmethod
+    def proven(cls, opened: bundles.Bundle, device: devices.Device, *, version: str | None) -> "Copies":
+        """Collect the copies that passed on a device.
+
+        Args:
+            opened: The bundle.
+            device: Where they would run.
+            version: Of ONNX Runtime; None takes a pass by any version.
+
+        Raises:
+            NotVerified: there is none; the message has the figures, or a record does not agree with the bundle.
+        """
+        found = [item.record for item in verdicts.read_all_evidence(opened)]
+        passed = verdicts.passes_on(found, device.provider, device.kind, version=version)
+        copies = [graph for graph in opened.manifest.graphs if graph.is_reduced]
+        proven = [graph for graph in copies if graph.id in passed]
+        if not proven:
+            raise _nothing_to_serve(opened, copies, found, device)
+        best: dict[str, manifest.Graph] = {}
+        for graph in sorted(proven, key=lambda graph: _ratio(passed[graph.id])):
+            best.setdefault(opened.exact_of(graph).id, graph)
+        bounds = {graph.id: GOLDEN_FACTOR * _furthest(passed[graph.id]) for graph in best.values()}
+        return cls(best, bounds)
+
+    def quicken(self, ladder: Ladder) -> Ladder:
+        """Give a ladder with copies in the places of graphs that have one."""
+        return Ladder(ladder.output, tuple(self.of.get(graph.id, graph) for graph in ladder.graphs))
+
+
+def _ratio(found: record.Record) -> float:
+    return found.speed.ratio if found.speed else 1.0
+
+
+def _furthest(found: record.Record) -> float:
+    return max(group.max_abs_logit for group in found.statistics)
+
+
+def _nothing_to_serve(
+    opened: bundles.Bundle, copies: Sequence[manifest.Graph], found: Sequence[record.Record], device: devices.Device
+) -> errors.NotVerified:
+    listed = {graph.id for graph in copies}
+    said = [f"{one.graph_id} {verdicts.verdict_in_words(one)}" for one in found if one.graph_id in listed]
+    return errors.NotVerified(
+        "; ".join(said) or f"{len(copies)} 16-bit copies, none of them with a record",
+        expected=f"a copy with a pass on {device.kind} ({device.provider})",
+        where=f"{opened.manifest.model.name}, profile max_speed",
+        fix=f"Export with --reduced and run `vela verify-graph` with --device {device}, or serve it without max_speed.",
+    )
