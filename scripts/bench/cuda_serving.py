@@ -2,15 +2,17 @@
 
     python scripts/bench/cuda_serving.py CHECKPOINT BUNDLE [--fixed GRAPH.onnx] [--lengths 16,128,512,2048,8192]
 
-BUNDLE was exported from CHECKPOINT with `--for cpu,cuda` and passed on both. For each length, in turn within each
-round: PyTorch (SDPA, FP32) as it is and as a CUDA graph, and the session as serve runs it, inputs from the host and
-outputs back to it, where PyTorch's stay on the device; the same graph with TF32 besides. GRAPH.onnx is a plain dense
-graph fixed at 8,192 tokens (cpu_graphs.py plain --tokens 8192): it is asked a median prompt, in turn with the session
-of the smallest graph. Two sessions, as two models have, are run by one thread and by two. Then a server is started, and
-a client asks. Prints JSON.
+BUNDLE was exported from CHECKPOINT with `--for cpu,cuda`, with or without `--reduced`, and passed on both. For each
+length, in turn within each round: PyTorch (SDPA, FP32) as it is and as a CUDA graph, and the session as serve runs it,
+inputs from the host and outputs back to it, where PyTorch's stay on the device; its 16-bit copies likewise; the same
+graph with TF32 besides. GRAPH.onnx is a plain dense graph fixed at 8,192 tokens (cpu_graphs.py plain --tokens 8192): it
+is asked a median prompt, in turn with the session of the smallest graph. Two sessions, as two models have, are run by
+one thread and by two. Then a server is started, and a client asks, under `max_speed` too where a copy passed; and a
+newer bundle is published while others ask. Prints JSON.
 """
 
 import argparse
+import contextlib
 import json
 import statistics
 import sys
@@ -24,6 +26,7 @@ from typing import Any
 import cuda
 import numpy as np
 import onnxruntime
+import reloading
 import report
 import served
 import torch
@@ -31,7 +34,7 @@ from numpy.typing import NDArray
 from transformers import ModernBertForSequenceClassification
 
 from vela.graphs import bundle as bundles
-from vela.graphs import manifest, store
+from vela.graphs import errors, manifest, store
 from vela.serve import engine
 from vela.serve.deployment import Deployment
 from vela.serve.device import Device
@@ -44,6 +47,7 @@ FIXED_TOKENS = 8_192
 MEDIAN_PROMPT = 15  # tokens, of the router's prompts
 TOGETHER = (128, 512)  # tokens at which two models run
 TOGETHER_S = 2.0
+RELOADED_TOKENS, RELOAD_CALLERS = 128, 4
 Run = Callable[[], None]
 
 
@@ -100,6 +104,7 @@ def time_lengths(
             "bound": cuda.Graph(path),
             "bound, TF32": cuda.Graph(path, {"use_tf32": "1"}),
         }
+        engines |= {f"session, {copy.precision}": Served(opened, copy) for copy in _copies_of(opened, graph)}
         ids, mask = cuda.make_inputs(tokens, FILL, model.config.vocab_size)
         for one in engines.values():
             one.feed(ids, mask)
@@ -114,6 +119,10 @@ def time_lengths(
         del engines
         torch.cuda.empty_cache()
     return rows
+
+
+def _copies_of(opened: bundles.Bundle, graph: manifest.Graph) -> list[manifest.Graph]:
+    return [copy for copy in opened.manifest.graphs if copy.is_reduced and opened.exact_of(copy) == graph]
 
 
 def time_fixed(opened: bundles.Bundle, smallest: manifest.Graph, fixed: Path, rounds: int) -> dict[str, Any]:
@@ -167,22 +176,35 @@ def run_together(opened: bundles.Bundle, graph: manifest.Graph) -> dict[str, Any
 
 
 def time_served(opened: bundles.Bundle, lengths: Sequence[int]) -> dict[str, Any]:
-    """Start a server and ask it; texts fill nearly the whole of each length."""
+    """Start a server and ask it, then publish a newer bundle; texts fill nearly the whole of each length."""
+    profiles = ["exact"]
+    with contextlib.suppress(errors.NotVerified):
+        Choice.of(opened, Deployment(Device.parse(DEVICE), "max_speed"), "this_engine")
+        profiles.append("max_speed")
     model = ServedModel.open(opened, Deployment(Device.parse(DEVICE)))
     texts = {tokens: served.make_texts(model, int(tokens * FILL), 8, seed=tokens) for tokens in lengths}
     del model
     with tempfile.TemporaryDirectory(prefix="vela-cuda-", dir=opened.folder.parent) as folder:
         path = Path(folder) / "store"
         store.Store.create_or_open(path).publish(opened.folder)
-        with served.serving(path, "--device", DEVICE) as server:
+        with served.serving(path, "--device", DEVICE, "--profile", profiles[-1]) as server:
             told = {
-                tokens: {
-                    name: round(value, 3)
-                    for name, value in served.measure_overhead(server, texts[tokens], _requests(tokens)).items()
-                }
-                for tokens in lengths
+                profile: {tokens: _ask(server, texts[tokens], tokens, profile) for tokens in lengths}
+                for profile in profiles
             }
-            return {"ready_s": round(server.ready_s, 1), "resident_bytes": server.memory_bytes(), "lengths": told}
+            found = {"ready_s": round(server.ready_s, 1), "resident_bytes": server.memory_bytes(), "lengths": told}
+        print("served", found, file=sys.stderr)
+        work = Path(folder) / "reload"
+        work.mkdir()
+        asked = texts[min(lengths, key=lambda tokens: abs(tokens - RELOADED_TOKENS))]
+        found["reload"] = reloading.reload_under_load(opened, asked, RELOAD_CALLERS, work, "--device", DEVICE)
+        print("reload", found["reload"], file=sys.stderr)
+        return found
+
+
+def _ask(server: served.Server, texts: Sequence[str], tokens: int, profile: str) -> dict[str, float]:
+    found = served.measure_overhead(server, texts, _requests(tokens), profile=profile)
+    return {name: round(value, 3) for name, value in found.items()}
 
 
 def _requests(tokens: int) -> int:

@@ -84,16 +84,19 @@ def make_texts(model: ServedModel, tokens: int, count: int, seed: int) -> list[s
     return list(found)
 
 
-def measure_overhead(server: Server, texts: Sequence[str], requests: int = OVERHEAD_REQUESTS) -> dict[str, float]:
+def measure_overhead(
+    server: Server, texts: Sequence[str], requests: int = OVERHEAD_REQUESTS, *, profile: str = "exact"
+) -> dict[str, float]:
     """Ask one after the other on one connection; give medians in milliseconds, and what 95 % of answers took.
 
     The client is a bare socket: what a library adds on its side is not the server's.
     """
     inside, outside, forwards, seen = [], [], [], []
+    options = {} if profile == "exact" else {"options": {"profile": profile}}
     with socket.create_connection(("127.0.0.1", server.port)) as connection:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         for number in range(requests):
-            content = json.dumps({"input": texts[number % len(texts)]}).encode()
+            content = json.dumps({"input": texts[number % len(texts)]} | options).encode()
             request = f"POST /v1/classify HTTP/1.1\r\nhost: x\r\ncontent-length: {len(content)}\r\n\r\n".encode()
             began = time.perf_counter()
             connection.sendall(request + content)

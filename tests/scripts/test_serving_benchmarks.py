@@ -44,3 +44,12 @@ def test_a_device_is_timed_bare_and_through_a_server(bundle: Path) -> None:
     assert [row["graph"] for row in found["graphs"]] == ["model-unpadded"]
     assert all(0 < row["p50_ms"] <= row["p95_ms"] for row in found["graphs"])
     assert all(told["client_p50_ms"] > told["forward_ms"] > 0 for told in found["served"]["lengths"].values())
+
+
+def test_a_newer_bundle_is_published_under_load_and_no_answer_is_lost_or_changed(bundle: Path) -> None:
+    found = run("reloading.py", bundle, "--tokens", "16", "--callers", "2")
+
+    assert found["statuses"].keys() == {"200"}
+    assert found["texts_whose_answer_changed"] == 0
+    assert found["newer_bundle_served_after_s"] > 0
+    assert found["milliseconds"].keys() >= {"before", "after"}
