@@ -9,6 +9,7 @@ Source: measured, 440 MB for each further session of a 307M checkpoint on the CP
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from vela.graphs import bundle, contract, errors, heads, manifest
 from vela.serve import device as devices
@@ -20,7 +21,7 @@ TARGETS: dict[devices.DeviceKind, contract.Target] = {
     "rocm": "portable",
 }
 # What `vela export --for` calls them.
-EXPORTED_FOR: dict[devices.DeviceKind, str] = {
+EXPORTED_FOR: dict[devices.DeviceKind, Literal["cpu", "cuda", "portable"]] = {
     "cpu": "cpu",
     "cuda": "cuda",
     "migraphx": "portable",
