@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from vela.graphs import errors, record, verdicts
 from vela.serve import engine
-from vela.verify import answering, explaining, recording, runs
+from vela.verify import answering, recording, runs
 from vela.verify import asked as asking
 
 # A copy that saves less is not worth its roundings, and could not be told from one that saves nothing.
@@ -35,7 +35,6 @@ def judge_copy(outcome: recording.Outcome, asked: answering.Asked) -> recording.
         outcome: What it was asked and answered.
         asked: The copy and where it was asked.
     """
-    outcome = explaining.lay_to_rounding(outcome, asked.graph.precision)
     try:
         exact = replace(asked, graph=asked.opened.exact_of(asked.graph))
     except errors.BundleError as problem:

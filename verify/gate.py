@@ -265,6 +265,7 @@ def _judge_part(judging: _Judging, part: _Part) -> record.Record:
         bar = subject.bar_of(part.graph)
         asked, reading = subject.ask(part.graph), subject.source.architecture
         outcome = explaining.explain(replace(outcome, answered=answered), asked, bar)
+        outcome = explaining.lay_to_rounding(outcome, part.graph.precision)
         outcome = explaining.locate(outcome, asked, prepared.references, reading, gauge.say)
         outcome = explaining.eliminate(outcome, asked, part.static)
         if part.graph.is_reduced:

@@ -103,14 +103,16 @@ def reload_under_load(
         time.sleep(BEFORE_S)
         digest = publish_another(opened.folder, path, work)
         published = time.monotonic()
-        while time.monotonic() < published + PATIENCE_S and not lines and all(one.is_alive() for one in asking):
+        while time.monotonic() < published + PATIENCE_S and all(one.is_alive() for one in asking):
+            if any("bundle" in line for _, line in lines):  # it says that it serves the newer one, or why not
+                break
             time.sleep(0.05)
         time.sleep(AFTER_S)
         stop.set()
         for thread in asking:
             thread.join(PATIENCE_S)
     serving_since = next((at for at, line in lines if f"serves bundle {digest} now" in line), None)
-    return _told(found, published, serving_since, [line.strip() for _, line in lines])
+    return _told(found, published, serving_since, [line.strip() for _, line in lines if "bundle" in line])
 
 
 def _told(found: Sequence[Answer], published: float, since: float | None, said: list[str]) -> dict[str, Any]:
