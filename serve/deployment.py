@@ -12,6 +12,7 @@ The file has the shape of the router's AMD guide, so that a recipe moves between
         device: rocm:0
         input: {overflow: window}
         window: {tokens: 512, overlap: 64}
+        memory_gb: 4            # of weights on a GPU: as many graphs as that holds
         profile: batching       # or max_speed: lets requests ask for it
 
 Keys of the router's older recipes name files and folders that Vela does not take; each gets an error that says what
@@ -28,7 +29,7 @@ import yaml
 
 from vela.graphs import errors, heads
 from vela.serve import device as devices
-from vela.serve import policy
+from vela.serve import memory, policy
 
 CONFIG_LIMIT_BYTES = 1 << 20
 
@@ -57,6 +58,7 @@ class Deployment:
         max_tokens: Longest input by default and at most; None leaves it to the head.
         overflow: What happens to longer ones by default; None leaves it to the head.
         window: Windows by default; None leaves them to the head.
+        memory_bytes: What weights may take on a GPU; None loads every graph. The CPU loads one for each output.
     """
 
     device: devices.Device = devices.CPU
@@ -64,6 +66,7 @@ class Deployment:
     max_tokens: int | None = None
     overflow: heads.Overflow | None = None
     window: heads.Window | None = None
+    memory_bytes: int | None = None
 
     def limit(self, head: heads.Head) -> heads.Head:
         """Give a head as it is deployed.
@@ -106,6 +109,7 @@ class _Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     input: _Input = _Input()
     window: _Window | None = None
     profile: policy.Profile = "exact"
+    memory_gb: Annotated[float, msgspec.Meta(gt=0)] | None = None
 
 
 class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -158,6 +162,7 @@ def _deployment(entry: _Entry, *, use_cpu: bool) -> Deployment:
         entry.input.max_tokens,
         entry.input.overflow,
         window,
+        None if entry.memory_gb is None else int(entry.memory_gb * memory.GIGABYTE),
     )
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from vela.graphs import bundle as bundles
 from vela.graphs import errors, manifest, record, verdicts
 from vela.serve import device as devices
+from vela.serve import memory
 from vela.serve.buckets import Ladder
 
 # Golden answers may be further from a copy's than any input of the gate was, by this factor.
@@ -52,6 +53,16 @@ class Copies:
             best.setdefault(opened.exact_of(graph).id, graph)
         bounds = {graph.id: GOLDEN_FACTOR * _furthest(passed[graph.id]) for graph in best.values()}
         return cls(best, bounds)
+
+    @classmethod
+    def none(cls) -> "Copies":
+        """Give no copies, for profiles without any."""
+        return cls({}, {})
+
+    def bytes_with_copy(self, opened: bundles.Bundle, graph: manifest.Graph) -> int:
+        """Give the bytes of weights that a graph and its copy hold, where it has one."""
+        both = [graph, *([self.of[graph.id]] if graph.id in self.of else [])]
+        return sum(memory.bytes_of(opened, one) for one in both)
 
     def quicken(self, ladder: Ladder) -> Ladder:
         """Give a ladder with copies in the places of graphs that have one."""

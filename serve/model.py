@@ -5,14 +5,15 @@ different threads; `answer` joins them for the command line. Whoever holds a Ser
 and records were checked before anything was loaded, unless the caller said otherwise by `Demand`.
 """
 
+import functools
 from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Literal, Self
 
 from vela.graphs import bundle as bundles
 from vela.graphs import errors, golden, heads, manifest, verdicts
-from vela.serve import buckets, engine, golden_check, joining, policy, providers
+from vela.serve import buckets, engine, golden_check, joining, memory, policy, providers
 from vela.serve import device as devices
 from vela.serve.batching import BatchedForward, Padding
 from vela.serve.compile_cache import Checkout
@@ -61,25 +62,31 @@ class Choice:
 
         Raises:
             ProviderUnavailable: nothing runs on that device here.
-            InvalidRequest: the deployment asks for what the model does not take.
+            InvalidRequest: the deployment asks for what the model does not take, or has no memory for it.
             BundleError: there is no graph for that device, or no evidence as demanded.
         """
         device = deployment.device
         providers.require_provider(device)
         head = deployment.limit(opened.manifest.head())
         names = buckets.outputs_of(head, opened.manifest)
-        ladders = {name: buckets.build_ladder(opened.manifest, head, name, device) for name in names}
-        padded = {
-            name: buckets.build_ladder(opened.manifest, head, name, device, for_padded=True)
-            for name in (names if deployment.profile == "batching" else ())
-        }
-        chosen = cls(head, ladders, padded)
-        _check_evidence(opened, [graph.id for graph in chosen.graphs], device, demand)
-        if deployment.profile != "max_speed":
-            return chosen
-        copies = Copies.proven(opened, device, version=None if demand == "any_engine" else installed_build()[1])
-        quick = {name: copies.quicken(ladder) for name, ladder in ladders.items()}
-        return replace(chosen, quick=quick, golden_bounds=copies.bounds)
+        copies = Copies.none()
+        if deployment.profile == "max_speed":
+            copies = Copies.proven(opened, device, version=None if demand == "any_engine" else installed_build()[1])
+
+        def choose(*, for_padded: bool = False) -> dict[str, buckets.Ladder]:
+            built = [buckets.build_ladder(opened.manifest, head, name, device, for_padded=for_padded) for name in names]
+            ladders = {ladder.output: memory.trim(ladder, head) for ladder in built}
+            if deployment.memory_bytes is None or device.kind == "cpu":
+                return ladders
+            size_of = functools.partial(copies.bytes_with_copy, opened)
+            return memory.choose(ladders, size_of, deployment.memory_bytes, opened.manifest.model.name)
+
+        ladders = choose()
+        padded = choose(for_padded=True) if deployment.profile == "batching" else {}
+        quick = {name: copies.quicken(ladder) for name, ladder in ladders.items()} if copies.of else {}
+        chosen = cls(head, ladders, padded, quick, copies.bounds)
+        _check_evidence(opened, [graph.id for graph in chosen.graphs if not graph.is_reduced], device, demand)
+        return chosen
 
     @property
     def graphs(self) -> tuple[manifest.Graph, ...]:

@@ -91,6 +91,7 @@ class Plan:
         public_key: Whose signature every bundle must carry; None asks for none.
         profile: Which profile requests to those may ask for besides `exact`.
         compiling: Where compiled programs are kept; None keeps none.
+        memory_bytes: What weights may take on a GPU, in equal parts for those models; None loads every graph.
     """
 
     sources: tuple[Source, ...]
@@ -100,10 +101,12 @@ class Plan:
     public_key: Path | None = None
     profile: policy.Profile = "exact"
     compiling: Compiling | None = None
+    memory_bytes: int | None = None
 
     def deployment(self, source: Source) -> Deployment:
         """Say where a model runs and what it takes."""
-        return source.deployment or Deployment(self.device, self.profile)
+        share = self.memory_bytes and self.memory_bytes // len(self.sources)
+        return source.deployment or Deployment(self.device, self.profile, memory_bytes=share)
 
 
 @dataclass(frozen=True, slots=True)

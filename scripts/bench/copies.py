@@ -1,9 +1,9 @@
 """Let the gate decide about 16-bit copies on a device, and list its decisions with the figures behind them.
 
-    python scripts/bench/copies.py WORK CHECKPOINT… --device cuda:0 [--buckets 64,128] [--bundle BUNDLE…]
+    python scripts/bench/copies.py WORK CHECKPOINT… --device cuda:0 [--buckets 64,128] [--budget MINUTES] [--bundle B…]
 
-Each CHECKPOINT is exported into WORK with copies in both types and judged on the device, FP32 graphs first; each BUNDLE
-was judged there before, and its records are read. Prints JSON: for each copy its verdict and why, how many decisions
+Each CHECKPOINT is exported into WORK with copies in both types and judged on the device, FP32 graphs first; each bundle
+B was judged there before, and its records are read. Prints JSON: for each copy its verdict and why, how many decisions
 agree, how far numbers are apart, and its time beside its FP32 graph's.
 """
 
@@ -53,13 +53,15 @@ def describe(found: record.Record) -> dict[str, Any]:
     }
 
 
-def judge(folder: Path, work: Path, device: Device, lengths: Sequence[int], traces: trace.TraceCache) -> bundles.Bundle:
+def judge(
+    folder: Path, work: Path, options: GateOptions, lengths: Sequence[int], traces: trace.TraceCache
+) -> bundles.Bundle:
     """Export a checkpoint with copies, and judge what a device would run."""
+    device = options.device
     form = buckets.EXPORTED_FOR[device.kind]
     plan = bundle_writer.ExportPlan(folder.name, buckets=tuple(lengths), forms=(form,), reduced=("fp16", "bf16"))
     source = checkpoint.Checkpoint.read(folder)
     opened = bundle_writer.export_bundle(source, work / folder.name, plan, traces, lambda _: None)
-    options = GateOptions(device=device, max_tokens=MAX_TOKENS)
     verification.verify_folder(opened.folder, folder, options, lambda line: print(line, file=sys.stderr))
     return opened
 
@@ -77,14 +79,16 @@ def main() -> None:
     parser.add_argument("checkpoints", type=Path, nargs="*")
     parser.add_argument("--device", required=True)
     parser.add_argument("--buckets", default="64,128")
+    parser.add_argument("--budget", type=float, help="minutes for each checkpoint")
     parser.add_argument("--bundle", type=Path, action="append", default=[])
     given = parser.parse_args()
     device, traces = Device.parse(given.device), trace.TraceCache()
     lengths = [int(part) for part in given.buckets.split(",")]
+    options = GateOptions(device, max_tokens=MAX_TOKENS, budget_s=given.budget and 60 * given.budget)
     models = {}
     for folder in given.checkpoints:
         try:
-            models[folder.name] = decisions(judge(folder, given.work, device, lengths, traces), device)
+            models[folder.name] = decisions(judge(folder, given.work, options, lengths, traces), device)
         except errors.VelaError as problem:
             models[folder.name] = [{"refused": str(problem)}]
     for folder in given.bundle:

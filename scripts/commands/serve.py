@@ -38,6 +38,12 @@ if TYPE_CHECKING:
     help="What requests may ask for besides exact: batching (waiting rows of several lengths share runs, padded), or "
     "max_speed (16-bit copies where they were proven faster).",
 )
+@click.option(
+    "--memory-budget",
+    "memory_gb",
+    type=click.FloatRange(0, min_open=True),
+    help="GB that weights may take on a GPU, in equal parts for all models; all graphs are loaded by default.",
+)
 @click.option("--accept-unverified-engine", is_flag=True, help="Serve graphs that were proven on the CPU only.")
 @click.option(
     "--require-signed",
@@ -81,6 +87,7 @@ def command(
     uds: Path | None,
     threads: int | None,
     profile: Profile,
+    memory_gb: float | None,
     accept_unverified_engine: bool,
     public_key: Path | None,
     api_key_file: Path | None,
@@ -93,15 +100,16 @@ def command(
     rehearse: bool,
 ) -> None:
     """Serve the proven models of a store over HTTP."""
-    from vela.serve import engine, providers, registry
+    from vela.serve import engine, memory, providers, registry
     from vela.serve.deployment import Config, Deployment
     from vela.serve.device import Device
     from vela.serve.http import server
     from vela.serve.http.service import Settings
 
     _set_up_logging(log_format, access_log=access_log)
-    if config is not None and (models or profile != "exact" or device != "cpu"):
-        raise click.UsageError("--config says what --models, --device and --profile say: give one or the other")
+    if config is not None and (models or profile != "exact" or device != "cpu" or memory_gb is not None):
+        others = "--models, --device, --profile and --memory-budget"
+        raise click.UsageError(f"--config says what {others} say: give one or the other")
     deployments: Mapping[str, Deployment] = Config.read(config).deployments if config else {}
     asked = Device.parse(device)
     if not check:
@@ -116,6 +124,7 @@ def command(
         public_key,
         profile,
         _compiling(compile_cache, require_compiled=require_compiled),
+        None if memory_gb is None else int(memory_gb * memory.GIGABYTE),
     )
 
     settings = Settings(api_key=_read_key(api_key_file) if api_key_file else None)

@@ -53,3 +53,16 @@ def test_a_newer_bundle_is_published_under_load_and_no_answer_is_lost_or_changed
     assert found["texts_whose_answer_changed"] == 0
     assert found["newer_bundle_served_after_s"] > 0
     assert found["milliseconds"].keys() >= {"before", "after"}
+
+
+def test_what_the_gate_decided_is_listed_with_its_figures(
+    bundle: Path, checkpoints: dict[str, Path], tmp_path: Path
+) -> None:
+    found = run(
+        "copies.py", tmp_path, checkpoints["tiny-guard"], "--device", "cpu", "--budget", "0.2", "--bundle", bundle
+    )
+
+    rows = found["models"]["tiny-guard"]
+    assert [row["graph"] for row in rows][:2] == ["model", "model-unpadded"]
+    assert all(row["verdict"] == "passed" and row["agreed"] == row["compared"] > 0 for row in rows)
+    assert all(0 < row["max_abs_logit"] < 2e-5 and row["speed"] is None for row in rows)
