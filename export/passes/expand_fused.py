@@ -27,7 +27,7 @@ from dataclasses import dataclass
 import onnx_ir as ir
 
 from vela.export import attention
-from vela.export.passes import graph_writer, recognise_attention
+from vela.export.passes import graph_writer, recognise_attention, split_heads
 from vela.graphs import contract
 
 MICROSOFT = "com.microsoft"
@@ -71,8 +71,10 @@ def expand_fused(model: ir.Model, policy: Policy) -> None:
     layers = recognise_attention.find_attention(graph)
     expansion = _Expansion(graph, layers, policy)
     outputs = [expansion.expand(layer) for layer in layers]
-    for layer, output in zip(layers, outputs, strict=True):
-        graph_writer.replace(graph, layer.node, output)
+    for layer, (output, is_joined) in zip(layers, outputs, strict=True):
+        graph_writer.replace(
+            graph, layer.node, split_heads.split_heads(graph, layer.node, output) if is_joined else output
+        )
     model.opset_imports.pop(attention.SYMBOLIC_DOMAIN, None)
     model.opset_imports[MICROSOFT] = 1
 
@@ -114,15 +116,14 @@ class _Expansion:
         self._columns: tuple[ir.Value, ...] = ()
         self._bias: ir.Value | None = None
 
-    def expand(self, layer: recognise_attention.Attention) -> ir.Value:
-        """Write one layer, and give its output (B, T, A, D)."""
+    def expand(self, layer: recognise_attention.Attention) -> tuple[ir.Value, bool]:
+        """Write one layer; give its output, and whether that is (B, T, A*D) and not (B, T, A, D)."""
         writer = graph_writer.Writer(self._graph, layer.node)
         if layer.half_window is None:
             return self._global(writer, layer)
-        mixed = self._local(writer, layer, self._blocks_of(layer.half_window, layer.heads))
-        return writer.reshape(mixed, [0, 0, layer.heads, layer.width])
+        return self._local(writer, layer, self._blocks_of(layer.half_window, layer.heads)), True
 
-    def _global(self, writer: graph_writer.Writer, layer: recognise_attention.Attention) -> ir.Value:
+    def _global(self, writer: graph_writer.Writer, layer: recognise_attention.Attention) -> tuple[ir.Value, bool]:
         policy = self._policy
         if self._seen is None:
             mixed = _attend(writer, layer, self._projections(writer, layer))
@@ -132,8 +133,8 @@ class _Expansion:
             mixed = _attend(writer, layer, self._with_column(writer, layer))
             wide = writer.reshape(mixed, [0, 0, layer.heads, layer.width + policy.column_width])
             limits = (writer.constant([number]) for number in (0, layer.width, 3))
-            return writer.op("Slice", [wide, *limits])
-        return writer.reshape(mixed, [0, 0, layer.heads, layer.width])
+            return writer.op("Slice", [wide, *limits]), False
+        return mixed, True
 
     def _local(self, writer: graph_writer.Writer, layer: recognise_attention.Attention, blocks: _Blocks) -> ir.Value:
         query, key, value = self._projections(writer, layer)
