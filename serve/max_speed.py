@@ -2,7 +2,8 @@
 
 A 16-bit copy answers only with a pass on this engine: its decisions are the checkpoint's, its FP32 graph is proven, and
 it was faster when both were timed. Where no copy of a length has one, the FP32 graph answers, which is then the fastest
-that is right. A model of which no copy has one is refused under this profile, with what was found.
+that is right. A model of which no copy has one is refused under this profile, with what was found; but not on the CPU,
+for which copies are not made, so that a deployment moves there and back by its device alone.
 """
 
 from collections.abc import Mapping, Sequence
@@ -40,13 +41,14 @@ class Copies:
             version: Of ONNX Runtime; None takes a pass by any version.
 
         Raises:
-            NotVerified: there is none; the message has the figures, or a record does not agree with the bundle.
+            NotVerified: there is none and it is no CPU; the message has the figures. Or a record does not agree with
+                the bundle.
         """
         found = [item.record for item in verdicts.read_all_evidence(opened)]
         passed = verdicts.passes_on(found, device.provider, device.kind, version=version)
         copies = [graph for graph in opened.manifest.graphs if graph.is_reduced]
         proven = [graph for graph in copies if graph.id in passed]
-        if not proven:
+        if not proven and device.kind != "cpu":
             raise _nothing_to_serve(opened, copies, found, device)
         best: dict[str, manifest.Graph] = {}
         for graph in sorted(proven, key=lambda graph: _ratio(passed[graph.id])):

@@ -83,7 +83,8 @@ class Choice:
 
         ladders = choose()
         padded = choose(for_padded=True) if deployment.profile == "batching" else {}
-        quick = {name: copies.quicken(ladder) for name, ladder in ladders.items()} if copies.of else {}
+        is_quick = deployment.profile == "max_speed"
+        quick = {name: copies.quicken(ladder) for name, ladder in ladders.items()} if is_quick else {}
         chosen = cls(head, ladders, padded, quick, copies.bounds)
         _check_evidence(opened, [graph.id for graph in chosen.graphs if not graph.is_reduced], device, demand)
         return chosen

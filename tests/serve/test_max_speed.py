@@ -18,7 +18,7 @@ from vela.serve.max_speed import Copies
 from vela.serve.model import ServedModel
 
 MODEL, TEXT = "mood", "a text"
-QUICK = Deployment(profile="max_speed")
+QUICK, CUDA = Deployment(profile="max_speed"), devices.Device("cuda")
 Plant = Callable[..., record.Record]
 
 
@@ -64,6 +64,10 @@ def copied(folder: Path, kind: str, ratio: float, **changes) -> record.Record:
     return rewrite(folder, f"model-{kind}", **(facts | changes))
 
 
+def proven(folder: Path, device: devices.Device) -> Copies:
+    return Copies.proven(bundles.Bundle.open(folder), device, version=None)
+
+
 def open_quick(folder: Path, **options) -> ServedModel:
     return ServedModel.open(bundles.Bundle.open(folder), QUICK, **options)
 
@@ -96,30 +100,30 @@ def test_without_a_copy_that_passed_the_model_is_refused_with_the_figures(folder
     copied(folder, "fp16", 1.2, verdict="failed", cause="engine.faster: 1.200 of the FP32 graph's time")
 
     with pytest.raises(errors.NotVerified, match=r"model-fp16 failed on cpu .*: engine.faster: 1.200 of") as refused:
-        open_quick(folder)
+        proven(folder, CUDA)
 
     assert refused.value.where == "mood, profile max_speed"
 
 
 def test_without_any_record_the_model_is_refused(folder) -> None:
     with pytest.raises(errors.NotVerified, match="2 16-bit copies, none of them with a record"):
-        open_quick(folder)
+        proven(folder, CUDA)
 
 
-def test_a_bundle_without_copies_is_refused_under_the_profile_alone(bags) -> None:
+def test_a_bundle_without_copies_is_refused_under_the_profile_and_on_the_cpu_its_graph_answers(bags) -> None:
     opened = bundles.Bundle.open(bags[MODEL])
 
     with pytest.raises(errors.NotVerified, match="0 16-bit copies"):
-        ServedModel.open(opened, QUICK)
+        Copies.proven(opened, CUDA, version=None)
     assert ServedModel.open(opened).profiles == ("exact",)
+    assert graph_of(ServedModel.open(opened, QUICK), "max_speed") == "model"
 
 
 def test_a_pass_by_another_version_counts_only_where_that_is_accepted(folder) -> None:
     stored = copied(folder, "fp16", 0.6)
     copied(folder, "fp16", 0.6, engine=msgspec.structs.replace(stored.engine, version="0.1"))
 
-    with pytest.raises(errors.NotVerified):
-        open_quick(folder)
+    assert graph_of(open_quick(folder), "max_speed") == "model"
     assert graph_of(open_quick(folder, demand="any_engine"), "max_speed") == "model-fp16"
 
 
@@ -127,7 +131,8 @@ def test_a_pass_on_another_device_proves_nothing_here(folder) -> None:
     copied(folder, "fp16", 0.6)
 
     with pytest.raises(errors.NotVerified):
-        Copies.proven(bundles.Bundle.open(folder), devices.Device("cuda"), version=None)
+        proven(folder, CUDA)
+    assert proven(folder, devices.CPU).of["model"].id == "model-fp16"
 
 
 def test_a_length_without_a_copy_keeps_its_fp32_graph(folder) -> None:
