@@ -26,7 +26,8 @@ Inputs = dict[str, NDArray[np.int64]]
 Outputs = dict[str, NDArray[np.float32]]
 
 # Shrink the CPU arena after runs of more tokens than this: it never gives memory back by itself (measured: 337 MB
-# after a long run, 173 MB after the next with shrinkage), and shrinking costs an allocation on the next run.
+# after a long run, 173 MB after the next with shrinkage), and shrinking costs an allocation on the next run: 2 % of one
+# of 2,048 tokens of a 307M model, for which 147 MB are kept.
 SHRINK_ABOVE_TOKENS = 2048
 WEIGHTS_FOLDER = "session.model_external_initializers_file_folder_path"  # where a graph from memory finds its weights
 
