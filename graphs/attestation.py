@@ -33,7 +33,10 @@ class Resource(msgspec.Struct, frozen=True):
 
 
 class TestResult(msgspec.Struct, frozen=True, rename="camel"):
-    """The predicate: what was tested, under which configuration, and that all of it passed."""
+    """The predicate: what was tested, under which configuration, and that all that a bundle is published for passed.
+
+    Warned of is what is published and never served: 16-bit copies, and graphs on an engine, that did not pass.
+    """
 
     result: Literal["PASSED"]
     configuration: tuple[Resource, ...]
@@ -55,18 +58,19 @@ def make_statement(contents: publication.Contents, found: Sequence[records.Recor
     """State that the files of a publishable bundle passed.
 
     Args:
-        contents: What is published; that every graph passed was checked when it was settled.
+        contents: What is published; that every FP32 graph passed was checked when it was settled.
         found: The records among it.
     """
     passing = verdicts.passing(found)
     tests = {f"{record.graph_id} {record.bar} {proof}" for record in passing for proof in _proofs_of(record)}
+    warned = {f"{record.graph_id} {record.bar} {record.verdict}" for record in found if record.verdict != "passed"}
     inputs = {("checkpoint", record.checkpoint_sha256) for record in passing}
     inputs |= {(f"corpus of {record.graph_id}", record.corpus_sha256) for record in passing}
     return Statement(
         type_=STATEMENT_TYPE,
         subject=_resources(listing_of(contents).items()),
         predicate_type=PREDICATE_TYPE,
-        predicate=TestResult("PASSED", _resources(inputs), tuple(sorted(tests))),
+        predicate=TestResult("PASSED", _resources(inputs), tuple(sorted(tests)), tuple(sorted(warned))),
     )
 
 

@@ -230,7 +230,8 @@ class Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         tools: Versions of what judged.
         created: UTC, ISO 8601.
         duration_s: Seconds, reference included.
-        precision: What the graph's weights were rounded to, as their content shows; unknown where they are others.
+        precision: What the graph's weights were rounded to, as their content shows, or a copy computes in; unknown
+            where they are others.
         mutants: Which mutants of the checkpoint its inputs would have shown; None where none were asked.
         diagnosis: What a graph that failed parity is nearest to.
         named: What is wrong, in one word; None on a pass, and where it is unknown.

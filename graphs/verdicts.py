@@ -12,11 +12,13 @@ from pathlib import Path
 import msgspec
 
 from vela.graphs import bundle as bundles
-from vela.graphs import contract, digests, errors, member
+from vela.graphs import contract, digests, errors, manifest, member
 from vela.graphs import record as records
 
 CPU_PROVIDER = "CPUExecutionProvider"
 CPU_KIND = "cpu"
+# What a pass of a 16-bit copy rests on besides its answers. Source: verify/copies.py and verify/static/reduction.py.
+COPY_CHECKS = frozenset({"graph.reduction", "exact.verified", "engine.faster"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +73,8 @@ def check_agreement(bundle: bundles.Bundle, evidence: Evidence) -> None:
         raise _refused(f"a record for the graph {record.graph_id!r}", f"one of {', '.join(graphs)}", where)
     if record.graph_sha256 != graphs[record.graph_id]:
         raise _refused(f"a record for graph file {record.graph_sha256}", f"{graphs[record.graph_id]}", where)
-    if record.verdict == "passed" and (problem := contradiction(record)):
+    graph = bundle.graph(record.graph_id)
+    if record.verdict == "passed" and (problem := contradiction(record) or _lacking(record, graph)):
         raise _refused(f"a record that says passed with {problem}", "a pass with its evidence", where)
 
 
@@ -89,6 +92,18 @@ def contradiction(record: records.Record) -> str | None:
         return f"checks that did not pass: {', '.join(unfinished) or 'none was made'}"
     if broken:
         return f"the deciding bar {record.bar!r} not passed"
+    return None
+
+
+def _lacking(record: records.Record, graph: manifest.Graph) -> str | None:
+    """Say what a pass lacks for its kind of graph: a copy's rests on more than answers, another's on exact ones."""
+    if record.precision != graph.precision:
+        return f"precision {record.precision} of a graph in {graph.precision}"
+    if not graph.is_reduced:
+        return "the bar of reduced weights for a graph in fp32" if record.bar == "reduced" else None
+    missing = COPY_CHECKS - {check.name for check in record.checks}
+    if missing or record.speed is None or not record.statistics:
+        return f"no {', '.join(sorted(missing)) or 'figures'}, which a 16-bit copy needs"
     return None
 
 

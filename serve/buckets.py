@@ -84,7 +84,8 @@ def choose_judged(
         NothingCompared: it has none for that device.
     """
     if graph_ids:
-        return [opened.graph(graph_id) for graph_id in graph_ids]
+        # a 16-bit copy rests on the verdict of its FP32 graph, which is therefore asked first
+        return sorted(map(opened.graph, graph_ids), key=lambda graph: graph.is_reduced)
     graphs = [*opened.exact_graphs()] if kind == "cpu" else opened.manifest.graphs
     graphs = [graph for graph in graphs if kind == "cpu" or runs_on(graph, kind)]
     if not graphs:

@@ -109,7 +109,7 @@ class _Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     input: _Input = _Input()
     window: _Window | None = None
     profile: policy.Profile = "exact"
-    memory_gb: Annotated[float, msgspec.Meta(gt=0)] | None = None
+    memory_gb: float | None = None
 
 
 class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -162,7 +162,7 @@ def _deployment(entry: _Entry, *, use_cpu: bool) -> Deployment:
         entry.input.max_tokens,
         entry.input.overflow,
         window,
-        None if entry.memory_gb is None else int(entry.memory_gb * memory.GIGABYTE),
+        None if entry.memory_gb is None else memory.to_bytes(entry.memory_gb, f"memory_gb of {entry.model}"),
     )
 
 

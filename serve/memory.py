@@ -20,12 +20,35 @@ Ids = tuple[str, ...]  # of a ladder's graphs: ladders of one exit share them
 SizeOf = Callable[[manifest.Graph], int]
 
 
-def trim(ladder: buckets.Ladder, head: heads.Head) -> buckets.Ladder:
-    """Leave out graphs that are longer than what holds the longest row that a head, as it is deployed, takes."""
+def trim(ladder: buckets.Ladder, head: heads.Head, *, alone: bool) -> buckets.Ladder:
+    """Leave out graphs that nothing would run.
+
+    Args:
+        ladder: Smallest graphs first.
+        head: As it is deployed: what is longer than its longest row needs is left out.
+        alone: Whether every row runs alone, so that of one length the smallest batch is enough.
+    """
+    if alone:
+        smallest = {_reach(graph): graph for graph in reversed(ladder.graphs)}
+        kept = tuple(one for one in ladder.graphs if one.sequence is None or smallest[_reach(one)] is one)
+        ladder = buckets.Ladder(ladder.output, kept)
     enough = min((_reach(graph) for graph in ladder.graphs if _reach(graph) >= head.max_tokens), default=None)
     if enough is None:
         return ladder
     return buckets.Ladder(ladder.output, tuple(graph for graph in ladder.graphs if _reach(graph) <= enough))
+
+
+def to_bytes(gigabytes: float, where: str) -> int:
+    """Give a budget in bytes.
+
+    Raises:
+        InvalidRequest: it is no number above 0.
+    """
+    if not (math.isfinite(gigabytes) and gigabytes > 0):
+        raise errors.InvalidRequest(
+            str(gigabytes), expected="a number of GB above 0", where=where, fix="Write one, or leave it out."
+        )
+    return int(gigabytes * GIGABYTE)
 
 
 def bytes_of(opened: bundles.Bundle, graph: manifest.Graph) -> int:

@@ -71,20 +71,20 @@ class Choice:
         names = buckets.outputs_of(head, opened.manifest)
         copies = Copies.none()
         if deployment.profile == "max_speed":
-            copies = Copies.proven(opened, device, version=None if demand == "any_engine" else installed_build()[1])
+            copies = Copies.proven(opened, device, installed_build()[1], any_version=demand == "any_engine")
+        is_batching, is_quick = deployment.profile == "batching", deployment.profile == "max_speed"
 
         def choose(*, for_padded: bool = False) -> dict[str, buckets.Ladder]:
             built = [buckets.build_ladder(opened.manifest, head, name, device, for_padded=for_padded) for name in names]
-            ladders = {ladder.output: memory.trim(ladder, head) for ladder in built}
+            ladders = {ladder.output: memory.trim(ladder, head, alone=not is_batching) for ladder in built}
             if deployment.memory_bytes is None or device.kind == "cpu":
                 return ladders
             size_of = functools.partial(copies.bytes_with_copy, opened)
             return memory.choose(ladders, size_of, deployment.memory_bytes, opened.manifest.model.name)
 
         ladders = choose()
-        padded = choose(for_padded=True) if deployment.profile == "batching" else {}
-        is_quick = deployment.profile == "max_speed"
-        quick = {name: copies.quicken(ladder) for name, ladder in ladders.items()} if is_quick else {}
+        padded = choose(for_padded=True) if is_batching else {}
+        quick = copies.quicken_all(ladders, opened, device) if is_quick else {}
         chosen = cls(head, ladders, padded, quick, copies.bounds)
         _check_evidence(opened, [graph.id for graph in chosen.graphs if not graph.is_reduced], device, demand)
         return chosen

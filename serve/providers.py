@@ -26,13 +26,21 @@ CUDA_EFFICIENT_ATTENTION = "2"
 CUDA_CHOSEN_ATTENTION = "0"
 CUDA_CHOOSES_ABOVE = 64  # tokens
 
+# Where the choice is ONNX Runtime's, these have a say in it. Source: its attention_kernel_options.cc.
+CUDA_ATTENTION_VARIABLES = (
+    *("ORT_DISABLE_FLASH_ATTENTION", "ORT_DISABLE_MEMORY_EFFICIENT_ATTENTION", "ORT_DISABLE_FUSED_ATTENTION"),
+    *("ORT_DISABLE_TRT_FLASH_ATTENTION", "ORT_DISABLE_FUSED_CROSS_ATTENTION"),
+    *("ORT_ENABLE_CUDNN_FLASH_ATTENTION", "ORT_ENABLE_FUSED_CAUSAL_ATTENTION", "ORT_ENABLE_LEAN_ATTENTION"),
+    "ORT_MIN_SEQ_LEN_",
+)
+
 # Variables that override what a session asks for, by kind of device: whole names, or beginnings that end in `_`.
 # Source: the MIGraphX provider reads them over its options, a value of 0 included; cuBLAS reads NVIDIA's.
 OVERRIDES: Mapping[devices.DeviceKind, tuple[str, ...]] = {
     "cpu": (),
     "migraphx": ("ORT_MIGRAPHX_",),
     "rocm": ("ORT_ROCM_", "PYTORCH_TUNABLEOP_"),
-    "cuda": ("NVIDIA_TF32_OVERRIDE", "ORT_CUDNN_", "ORT_TENSORRT_"),
+    "cuda": ("NVIDIA_TF32_OVERRIDE", "ORT_CUDNN_", "ORT_TENSORRT_", *CUDA_ATTENTION_VARIABLES),
 }
 # Where the libraries of a provider come from.
 LIBRARIES: Mapping[devices.DeviceKind, str] = {
@@ -45,7 +53,7 @@ RECORDED: Mapping[devices.DeviceKind, tuple[str, ...]] = {
     "cpu": ("ORT_DISABLE_FLASH_ATTENTION",),
     "migraphx": ("MIGRAPHX_", "HIP_VISIBLE_DEVICES", "HSA_OVERRIDE_GFX_VERSION"),
     "rocm": ("MIOPEN_", "HIP_VISIBLE_DEVICES", "HSA_OVERRIDE_GFX_VERSION"),
-    "cuda": ("CUBLAS_WORKSPACE_CONFIG", "CUDA_VISIBLE_DEVICES", "ORT_DISABLE_FLASH_ATTENTION"),
+    "cuda": ("CUBLAS_WORKSPACE_CONFIG", "CUDA_VISIBLE_DEVICES"),
 }
 
 

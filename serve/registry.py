@@ -1,7 +1,7 @@
 """The models of one process: which are asked for, what state each is in, and the lanes that run them.
 
-Loading happens in whichever thread calls `load`, model by model, while the server already answers its probes. A model
-that cannot be loaded keeps its place with the reason; nothing else is served in its stead.
+Loading happens in whichever thread calls `load`, one by one, while the server answers its probes. A model that cannot
+be loaded keeps its place with the reason; nothing else is served in its stead.
 """
 
 import functools
@@ -21,8 +21,7 @@ from vela.serve.model import Demand, ServedModel, Tokenizers
 from vela.serve.warming import warm_up
 
 Status = Literal["starting", "loading", "warming", "ready", "degraded", "failed"]
-# `unverified` where a bundle has no golden answers.
-Golden = Literal["pending", "matched", "unverified", "failed"]
+Golden = Literal["pending", "matched", "unverified", "failed"]  # `unverified`: the bundle has none
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +90,7 @@ class Plan:
         public_key: Whose signature every bundle must carry; None asks for none.
         profile: Which profile requests to those may ask for besides `exact`.
         compiling: Where compiled programs are kept; None keeps none.
-        memory_bytes: What weights may take on a GPU, in equal parts for those models; None loads every graph.
+        memory_bytes: What weights may take on a GPU, in equal parts for those; None loads every graph.
     """
 
     sources: tuple[Source, ...]
@@ -105,8 +104,8 @@ class Plan:
 
     def deployment(self, source: Source) -> Deployment:
         """Say where a model runs and what it takes."""
-        share = self.memory_bytes and self.memory_bytes // len(self.sources)
-        return source.deployment or Deployment(self.device, self.profile, memory_bytes=share)
+        own = self.memory_bytes and self.memory_bytes // len(self.sources)
+        return source.deployment or Deployment(self.device, self.profile, memory_bytes=own)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,9 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from vela.graphs import errors, record, verdicts
+import msgspec
+
+from vela.graphs import errors, manifest, record, verdicts
 from vela.serve import engine
 from vela.verify import answering, recording, runs
 from vela.verify import asked as asking
@@ -26,6 +28,18 @@ WARM_UP_RUNS = 4  # CUDA runs a graph as it is, then records it
 LAWS_OF_FP32 = frozenset({"engine.rewrites"})
 
 Clock = Callable[[], float]
+
+
+def lay_to_arithmetic(
+    outcome: recording.Outcome, graph: manifest.Graph, static: Sequence[record.Check]
+) -> recording.Outcome:
+    """Name the 16 bits of a copy whose answers differ, where it is seen to differ from its FP32 graph by them alone."""
+    found = outcome.diagnosis
+    is_copy = any(check.name == "graph.reduction" and check.status == "passed" for check in static)
+    if found is None or found.cause is not None or not is_copy:
+        return outcome
+    statement = f"precision: the FP32 graph in {graph.precision} arithmetic, and nothing else; {found.statement}"
+    return replace(outcome, diagnosis=msgspec.structs.replace(found, cause="precision", statement=statement))
 
 
 def judge_copy(outcome: recording.Outcome, asked: answering.Asked) -> recording.Outcome:
@@ -72,7 +86,7 @@ def check_speed(
     try:
         found = time_alternately(reduced.open(), exact.open(), longest, reduced.pad_id, clock)
     except errors.VelaError as problem:
-        return _check("failed", f"no time could be taken: {problem}", started), None
+        return _check("not_run", f"no time could be taken: {problem}", started), None
     figures = f"{found.ratio:.3f} of the FP32 graph's time ({found.seconds * 1e3:.3g} ms for "
     figures += f"{found.exact_seconds * 1e3:.3g} ms at {found.tokens} tokens)"
     if found.ratio > 1 - LEAST_GAIN:

@@ -179,10 +179,12 @@ def _keep_golden(subject: _Subject, ground: grounds.Ground, records: Sequence[re
     opened = subject.opened
     if subject.options.device.kind != "cpu":
         return  # what a graph computes is proven on the CPU; elsewhere, how an engine computes it
-    if any(found.verdict == "failed" for found in records):
+    wanted = {graph.id for graph in opened.exact_graphs()}
+    own = [found for found in records if found.graph_id in wanted]
+    if any(found.verdict == "failed" for found in own):
         golden.remove(opened)
-    is_whole = {found.graph_id for found in records} >= {graph.id for graph in opened.exact_graphs()}
-    has_passed = all(found.verdict == "passed" for found in records)
+    is_whole = {found.graph_id for found in own} == wanted
+    has_passed = all(found.verdict == "passed" for found in own)
     if ground.mutants is None or not (is_whole and has_passed):
         return
     facts = {
@@ -265,7 +267,7 @@ def _judge_part(judging: _Judging, part: _Part) -> record.Record:
         bar = subject.bar_of(part.graph)
         asked, reading = subject.ask(part.graph), subject.source.architecture
         outcome = explaining.explain(replace(outcome, answered=answered), asked, bar)
-        outcome = explaining.lay_to_rounding(outcome, part.graph.precision)
+        outcome = copies.lay_to_arithmetic(outcome, part.graph, part.static)
         outcome = explaining.locate(outcome, asked, prepared.references, reading, gauge.say)
         outcome = explaining.eliminate(outcome, asked, part.static)
         if part.graph.is_reduced:

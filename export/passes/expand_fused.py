@@ -72,9 +72,8 @@ def expand_fused(model: ir.Model, policy: Policy) -> None:
     expansion = _Expansion(graph, layers, policy)
     outputs = [expansion.expand(layer) for layer in layers]
     for layer, (output, is_joined) in zip(layers, outputs, strict=True):
-        graph_writer.replace(
-            graph, layer.node, split_heads.split_heads(graph, layer.node, output) if is_joined else output
-        )
+        put = split_heads.split_heads(graph, layer.node, output) if is_joined else output
+        graph_writer.replace(graph, layer.node, put)
     model.opset_imports.pop(attention.SYMBOLIC_DOMAIN, None)
     model.opset_imports[MICROSOFT] = 1
 

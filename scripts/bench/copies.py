@@ -68,8 +68,8 @@ def judge(
 
 def decisions(opened: bundles.Bundle, device: Device) -> list[dict[str, Any]]:
     """List what was decided about a bundle's graphs on a device."""
-    found = [item.record for item in verdicts.read_all_evidence(opened)]
-    return [describe(one) for one in found if one.engine is not None and one.engine.device == str(device)]
+    found = verdicts.read_all_evidence(opened)
+    return [describe(one.record) for one in found if one.name == record.record_file(one.record.graph_id, str(device))]
 
 
 def main() -> None:

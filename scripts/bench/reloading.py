@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import report
 import served
 
 from vela.graphs import bundle as bundles
@@ -35,13 +36,13 @@ BEFORE_S, AFTER_S, PATIENCE_S = 3.0, 3.0, 300.0
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What one request came to: when it was answered, after how long, with which status, text and scores."""
+    """What one request came to: when it ended, after how long, with which status, 0 for none, its text and answer."""
 
     at: float
     seconds: float
     status: int
     text: str
-    scores: str
+    results: str
 
 
 def ask_until(stop: threading.Event, port: int, texts: Sequence[str], found: list[Answer]) -> None:
@@ -56,13 +57,16 @@ def ask_until(stop: threading.Event, port: int, texts: Sequence[str], found: lis
             began = time.monotonic()
             head = f"POST /v1/classify HTTP/1.1\r\nhost: x\r\ncontent-length: {len(content)}\r\n\r\n"
             connection.sendall(head.encode() + content)
-            answer = connection.recv(1 << 16)
-            while not answer.endswith(b"}") or b"\r\n\r\n{" not in answer:
-                answer += connection.recv(1 << 16)
+            answer = part = connection.recv(1 << 16)
+            while part and (not answer.endswith(b"}") or b"\r\n\r\n{" not in answer):
+                part = connection.recv(1 << 16)
+                answer += part
             ended = time.monotonic()
-            body = json.loads(answer.partition(b"\r\n\r\n")[2])
-            scores = json.dumps([result.get("scores") for result in body.get("results", [])])
-            found.append(Answer(ended, ended - began, int(answer.split(b" ", 2)[1]), text, scores))
+            if not part:  # closed before the answer was whole
+                found.append(Answer(ended, ended - began, 0, text, ""))
+                return
+            results = json.dumps(json.loads(answer.partition(b"\r\n\r\n")[2]).get("results"))
+            found.append(Answer(ended, ended - began, int(answer.split(b" ", 2)[1]), text, results))
 
 
 def publish_another(folder: Path, path: Path, work: Path) -> str:
@@ -116,9 +120,9 @@ def reload_under_load(
 
 
 def _told(found: Sequence[Answer], published: float, since: float | None, said: list[str]) -> dict[str, Any]:
-    scores: dict[str, set[str]] = {}
+    given: dict[str, set[str]] = {}
     for answer in found:
-        scores.setdefault(answer.text, set()).add(answer.scores)
+        given.setdefault(answer.text, set()).add(answer.results)
     end = published if since is None else since
     parts = {
         "before": [one for one in found if one.at < published],
@@ -126,8 +130,10 @@ def _told(found: Sequence[Answer], published: float, since: float | None, said: 
         "after": [one for one in found if one.at >= end],
     }
     return {
+        "command": "python scripts/bench/reloading.py BUNDLE --device DEVICE",
+        "machine": report.describe_machine(),
         "statuses": dict(Counter(str(one.status) for one in found)),
-        "texts_whose_answer_changed": sum(len(given) > 1 for given in scores.values()),
+        "texts_whose_answer_changed": sum(len(answers) > 1 for answers in given.values()),
         "newer_bundle_served_after_s": None if since is None else round(since - published, 2),
         "server_said": said,
         "milliseconds": {

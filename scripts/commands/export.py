@@ -66,6 +66,8 @@ def command(
     from vela.export import bundle_writer, sources, trace
     from vela.verify import checkpoint as checkpoints
 
+    if reduced and set(forms.split(",")) == {"cpu"}:
+        raise click.UsageError("--reduced copies fixed graphs, of which --for cpu has none: add cuda or portable")
     found = sources.find_checkpoint(name, checkpoint)
     plan = bundle_writer.ExportPlan(
         name=found.name,

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 @click.option(
     "--memory-budget",
     "memory_gb",
-    type=click.FloatRange(0, min_open=True),
+    type=float,
     help="GB that weights may take on a GPU, in equal parts for all models; all graphs are loaded by default.",
 )
 @click.option("--accept-unverified-engine", is_flag=True, help="Serve graphs that were proven on the CPU only.")
@@ -124,7 +124,7 @@ def command(
         public_key,
         profile,
         _compiling(compile_cache, require_compiled=require_compiled),
-        None if memory_gb is None else int(memory_gb * memory.GIGABYTE),
+        None if memory_gb is None else memory.to_bytes(memory_gb, "--memory-budget"),
     )
 
     settings = Settings(api_key=_read_key(api_key_file) if api_key_file else None)

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from vela.graphs import bundle as bundles
-from vela.graphs import contract, digests, errors, golden, manifest, record
-from vela.serve import buckets, engine, policy, registry
+from vela.graphs import contract, digests, errors, golden, manifest, record, verdicts
+from vela.serve import buckets, engine, max_speed, policy, registry, runtime
 from vela.serve import device as devices
 from vela.serve.deployment import Deployment
 from vela.serve.http import cards
@@ -60,12 +60,20 @@ def rewrite(folder: Path, graph_id: str, **changes) -> record.Record:
 
 
 def copied(folder: Path, kind: str, ratio: float, **changes) -> record.Record:
-    facts = {"precision": kind, "speed": record.Speed(16, ratio, 1.0, ratio), "statistics": (further(0.4),)}
+    checks = [record.Check(name, "passed", "", 0.0) for name in sorted(verdicts.COPY_CHECKS)]
+    facts = {
+        "precision": kind,
+        "bar": "reduced",
+        "bars": (record.BarResult("reduced", "passed", ()),),
+        "checks": tuple(checks),
+        "speed": record.Speed(16, ratio, 1.0, ratio),
+        "statistics": (further(0.2),),
+    }
     return rewrite(folder, f"model-{kind}", **(facts | changes))
 
 
 def proven(folder: Path, device: devices.Device) -> Copies:
-    return Copies.proven(bundles.Bundle.open(folder), device, version=None)
+    return Copies.proven(bundles.Bundle.open(folder), device, runtime.installed_build()[1])
 
 
 def open_quick(folder: Path, **options) -> ServedModel:
@@ -114,17 +122,22 @@ def test_a_bundle_without_copies_is_refused_under_the_profile_and_on_the_cpu_its
     opened = bundles.Bundle.open(bags[MODEL])
 
     with pytest.raises(errors.NotVerified, match="0 16-bit copies"):
-        Copies.proven(opened, CUDA, version=None)
+        Copies.proven(opened, CUDA, "1.0")
     assert ServedModel.open(opened).profiles == ("exact",)
     assert graph_of(ServedModel.open(opened, QUICK), "max_speed") == "model"
 
 
 def test_a_pass_by_another_version_counts_only_where_that_is_accepted(folder) -> None:
     stored = copied(folder, "fp16", 0.6)
-    copied(folder, "fp16", 0.6, engine=msgspec.structs.replace(stored.engine, version="0.1"))
+    older = msgspec.structs.replace(stored.engine, version="0.1")
+    copied(folder, "fp16", 0.6, engine=older)
 
     assert graph_of(open_quick(folder), "max_speed") == "model"
     assert graph_of(open_quick(folder, demand="any_engine"), "max_speed") == "model-fp16"
+    written = folder / record.record_file("model-fp16", "cpu")
+    written.rename(written.with_name("model-fp16.older.json"))
+    copied(folder, "fp16", 1.1, verdict="failed", cause="slow")
+    assert graph_of(open_quick(folder, demand="any_engine"), "max_speed") == "model", "it failed here"
 
 
 def test_a_pass_on_another_device_proves_nothing_here(folder) -> None:
@@ -138,17 +151,60 @@ def test_a_pass_on_another_device_proves_nothing_here(folder) -> None:
 def test_a_length_without_a_copy_keeps_its_fp32_graph(folder) -> None:
     copied(folder, "fp16", 0.6)
     opened = bundles.Bundle.open(folder)
-    copies = Copies.proven(opened, devices.CPU, version=None)
+    copies = proven(folder, devices.CPU)
     other = msgspec.structs.replace(opened.graph("model"), id="longer")
 
     found = copies.quicken(buckets.Ladder("logits", (opened.graph("model"), other)))
 
     assert [graph.id for graph in found.graphs] == ["model-fp16", "longer"]
-    assert copies.bounds == {"model-fp16": pytest.approx(0.8)}
+    assert copies.bounds == {"model-fp16": pytest.approx(0.4)}
+
+
+def test_golden_answers_are_never_so_far_away_that_they_prove_nothing(folder) -> None:
+    copied(folder, "fp16", 0.6, statistics=(further(1e9),))
+
+    assert proven(folder, devices.CPU).bounds == {"model-fp16": 0.5}
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"checks": (record.Check("parity", "passed", "", 0.0),)}, "no engine.faster, exact.verified, graph.reduction"),
+        ({"speed": None}, "no figures"),
+        ({"statistics": ()}, "no figures"),
+        ({"precision": "bf16"}, "precision bf16 of a graph in fp16"),
+    ],
+)
+def test_a_pass_without_what_a_copy_needs_is_no_pass(folder, change, said) -> None:
+    copied(folder, "fp16", 0.6, **change)
+
+    with pytest.raises(errors.NotVerified, match=said):
+        open_quick(folder)
+
+
+def test_an_fp32_graph_is_not_passed_by_the_bar_of_reduced_weights(folder) -> None:
+    rewrite(folder, "model", bar="reduced", bars=(record.BarResult("reduced", "passed", ()),))
+
+    with pytest.raises(errors.NotVerified, match="the bar of reduced weights for a graph in fp32"):
+        ServedModel.open(bundles.Bundle.open(folder))
+
+
+def test_a_profile_without_a_copy_of_what_is_loaded_is_refused_but_on_the_cpu(folder) -> None:
+    copied(folder, "fp16", 0.6)
+    opened = bundles.Bundle.open(folder)
+    other = {"logits": buckets.Ladder("logits", (msgspec.structs.replace(opened.graph("model"), id="shorter"),))}
+    copies = proven(folder, devices.CPU)
+
+    assert copies.quicken_all(other, opened, devices.CPU) == other
+    with pytest.raises(errors.NotVerified, match="no copy of the graphs that are loaded, but of model"):
+        copies.quicken_all(other, opened, CUDA)
 
 
 @pytest.mark.parametrize(("factor", "is_served"), [(1.05, True), (0.95, False)])
-def test_golden_answers_may_be_twice_as_far_from_a_copy_as_its_verdict_says(folder, factor, is_served) -> None:
+def test_golden_answers_may_be_twice_as_far_from_a_copy_as_its_verdict_says(
+    folder, monkeypatch, factor, is_served
+) -> None:
+    monkeypatch.setattr(max_speed, "GOLDEN_WIDEST", np.inf)  # these two models are far apart
     copied(folder, "fp16", 0.6)
     opened, ids = bundles.Bundle.open(folder), (2, 3, 4, 5)
     model = ServedModel.open(opened, QUICK)

@@ -119,15 +119,33 @@ def test_graphs_beyond_what_a_deployment_takes_are_not_loaded(ladder_of, bags, m
     head = msgspec.structs.replace(bundles.Bundle.open(bags["mood"]).manifest.head(), max_tokens=most)
     ladder = ladder_of(*LADDER)
 
-    assert lengths(memory.trim(ladder, head)) == expected
-    assert memory.trim(ladder, head).longest(most) == ladder.longest(most)
+    assert lengths(memory.trim(ladder, head, alone=True)) == expected
+    assert memory.trim(ladder, head, alone=True).longest(most) == ladder.longest(most)
+
+
+@pytest.mark.parametrize(
+    ("alone", "expected"), [(True, ["logits-b1-s16"]), (False, ["logits-b1-s16", "logits-b4-s16"])]
+)
+def test_larger_batches_are_for_rows_that_share_runs(ladder_of, bags, alone, expected) -> None:
+    head = msgspec.structs.replace(bundles.Bundle.open(bags["mood"]).manifest.head(), max_tokens=16)
+
+    found = memory.trim(ladder_of(16, 64, batches=(1, 4)), head, alone=alone)
+
+    assert [graph.id for graph in found.graphs] == expected
+
+
+@pytest.mark.parametrize("given", ["nan", "inf", "0", "-1"])
+def test_a_budget_that_is_no_size_is_refused(vela, bag_store, given) -> None:
+    code, _, said = vela("serve", "--store", str(bag_store), f"--memory-budget={given}", "--check")
+
+    assert (code, "a number of GB above 0" in said) == (1, True)
 
 
 def test_a_dynamic_graph_is_never_left_out(bags) -> None:
     opened = bundles.Bundle.open(bags["mood"])
     ladder = buckets.Ladder("logits", opened.manifest.graphs)
 
-    assert memory.trim(ladder, opened.manifest.head()) == ladder
+    assert memory.trim(ladder, opened.manifest.head(), alone=True) == ladder
 
 
 def weighed(bags, *lengths_of: int) -> bundles.Bundle:
@@ -171,9 +189,10 @@ def test_models_of_a_server_share_its_budget_evenly_and_a_config_says_its_own(so
     assert [plan.deployment(source).memory_bytes for source in sources] == [3 * GB] * 3
     assert Plan(sources).deployment(sources[0]).memory_bytes is None
     assert Config.read(path).deployments["mood"] == Deployment(Device("cuda"), memory_bytes=int(1.5 * GB))
-    path.write_text("deployments: [{model: mood, memory_gb: 0}]")
-    with pytest.raises(errors.InvalidRequest, match="memory_gb"):
-        Config.read(path)
+    for wrong in ("0", "-1", ".nan", ".inf"):
+        path.write_text(f"deployments: [{{model: mood, memory_gb: {wrong}}}]")
+        with pytest.raises(errors.InvalidRequest, match="memory_gb"):
+            Config.read(path)
 
 
 def test_the_cpu_loads_one_graph_for_each_output_whatever_the_budget(bags, vela, bag_store) -> None:

@@ -1,8 +1,10 @@
 """What is asked of a provider, and what is refused before it is asked."""
 
+import msgspec
 import pytest
 
-from vela.graphs import errors
+from vela.graphs import bundle as bundles
+from vela.graphs import contract, errors
 from vela.serve import providers
 from vela.serve.device import CPU, Device
 from vela.serve.runtime import installed_build, onnxruntime
@@ -74,3 +76,22 @@ def test_what_decides_numbers_is_off_where_it_is_on_by_default() -> None:
     assert providers.provider_options(Device.parse("cuda:1"))["use_tf32"] == "0"
     assert providers.provider_options(Device.parse("rocm:1"))["tunable_op_enable"] == "0"
     assert providers.provider_options(Device.parse("migraphx:3")) == {"device_id": "3"}
+
+
+@pytest.mark.parametrize(
+    ("precision", "tokens", "kernels"),
+    [("fp32", 8192, "2"), ("fp16", 64, "2"), ("fp16", 128, "0"), ("bf16", 8192, "0"), ("fp32", None, "2")],
+)
+def test_long_copies_run_the_kernels_that_the_engine_chooses(bags, precision, tokens, kernels) -> None:
+    (graph,) = bundles.Bundle.open(bags["mood"]).manifest.graphs
+    inputs = contract.graph_inputs("batch", "sequence") if tokens is None else contract.graph_inputs(1, tokens)
+    found = providers.attention_kernels(msgspec.structs.replace(graph, precision=precision, inputs=inputs))
+
+    assert found == kernels
+    assert providers.provider_options(Device.parse("cuda:0"), kernels=found)["sdpa_kernel"] == kernels
+    assert providers.engine_facts(Device.parse("cuda:0"), threads=1, optimise=True, kernels=found, environment={})
+
+
+@pytest.mark.parametrize("name", ["ORT_DISABLE_FLASH_ATTENTION", "ORT_ENABLE_LEAN_ATTENTION", "ORT_MIN_SEQ_LEN_X"])
+def test_variables_with_a_say_in_that_choice_are_overrides(name) -> None:
+    assert providers.named(providers.OVERRIDES["cuda"], {name: "1", "ORT_DISABLE_TELEMETRY": "1"}) == [name]

@@ -174,7 +174,7 @@ def copies(
 ) -> bundle.Bundle:
     """A bundle of the sample with 16-bit copies of both types; tests that alter it copy it first."""
     plan = bundle_writer.ExportPlan(
-        SAMPLE, buckets=(16, 64), forms=("cpu", "cuda", "portable"), reduced=("fp16", "bf16")
+        SAMPLE, buckets=(16, 64, 200), forms=("cpu", "cuda", "portable"), reduced=("fp16", "bf16")
     )
     out = tmp_path_factory.mktemp("copies") / SAMPLE
     return bundle_writer.export_bundle(

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import msgspec
 import numpy as np
+import onnx_ir as ir
 import pytest
 
 from vela.export import verification
@@ -112,7 +113,7 @@ def test_a_copy_that_cannot_be_timed_gains_nothing(asked, monkeypatch) -> None:
 
     check, speed = copies.check_speed(asked, asked, RUNS)
 
-    assert (check.status, speed) == ("failed", None)
+    assert (check.status, speed) == ("not_run", None)
     assert "no memory" in check.detail
 
 
@@ -183,16 +184,45 @@ def test_a_verdict_that_is_no_pass_on_this_engine_proves_no_copy(judge, copies_b
     assert check.status == "not_run"
 
 
-def test_another_computation_that_says_it_is_a_copy_fails_before_it_runs(judge, copies_bundle) -> None:
+@pytest.mark.parametrize("is_fail_fast", [False, True])
+def test_another_computation_that_says_it_is_a_copy_fails_and_is_not_laid_to_its_type(
+    judge, copies_bundle, is_fail_fast
+) -> None:
+    model = ir.load(copies_bundle.path(f"{COPY}.onnx"))
+    softmax = next(node for node in model.graph if node.op_type == "Softmax")
+    added = ir.node("Neg", [softmax.inputs[0]])
+    model.graph.insert_before(softmax, added)
+    softmax.replace_input_with(0, added.outputs[0])
     path = copies_bundle.path(f"{COPY}.onnx")
-    shutil.copy(copies_bundle.path("portable-bf16-b1-s16.onnx"), path)
+    path.write_bytes(ir.to_proto(model).SerializeToString())
 
-    (found,) = judge(COPY, is_fail_fast=True)
+    (found,) = judge(COPY, is_fail_fast=is_fail_fast)
 
     assert found.verdict == "failed"
-    assert {"graph.digest", "graph.types", "graph.reduction"} <= {
+    assert {"graph.digest", "graph.reduction"} <= {
         name for name, status in statuses(found).items() if status == "failed"
     }
+    assert found.named == "other computation"
+    assert "arithmetic" not in found.cause
+
+
+def test_a_copy_of_other_numbers_is_laid_to_its_type(judge, monkeypatch) -> None:
+    monkeypatch.setattr(bars, "REDUCED", replace(bars.REDUCED, logit_floor=1e-6))
+
+    _, found = judge(EXACT, COPY)
+
+    assert (found.verdict, found.named) == ("failed", "precision")
+    assert "precision: the FP32 graph in fp16 arithmetic, and nothing else" in found.cause
+
+
+def test_a_copy_that_fails_on_the_cpu_takes_no_golden_answers_back(judge, copies_bundle, monkeypatch) -> None:
+    monkeypatch.setattr(copies, "LEAST_GAIN", 1.0)
+    judge()
+
+    _, found = judge(EXACT, COPY)
+
+    assert found.verdict == "failed"
+    assert (copies_bundle.folder / contract.GOLDEN_FILE).is_file()
 
 
 def test_the_cpu_is_asked_about_fp32_graphs_alone_and_publishing_about_no_others(judge, copies_bundle) -> None:

@@ -82,6 +82,31 @@ def change_a_table(graph: ir.Graph) -> None:
     table.const_value = ir.Tensor(table.const_value.numpy() * np.float32(1.01), name=table.name)
 
 
+def round_positions(graph: ir.Graph) -> None:
+    """Round the angles of positions, and widen them again."""
+    wave = node_of(graph, "Cos")
+    narrow = ir.node("Cast", [wave.inputs[0]], {"to": int(ir.DataType.FLOAT16)})
+    wide = ir.node("Cast", [narrow.outputs[0]], {"to": int(ir.DataType.FLOAT)})
+    graph.insert_before(wave, narrow)
+    graph.insert_before(wave, wide)
+    wave.replace_input_with(0, wide.outputs[0])
+
+
+def round_distances(graph: ir.Graph) -> None:
+    """Compare a distance between positions with the window in 16 bits."""
+    near = node_of(graph, "LessOrEqual")
+    for place in (0, 1):
+        narrow = ir.node("Cast", [near.inputs[place]], {"to": int(ir.DataType.FLOAT16)})
+        graph.insert_before(near, narrow)
+        near.replace_input_with(place, narrow.outputs[0])
+
+
+def cast_to_nothing(graph: ir.Graph) -> None:
+    added = ir.node("Cast", [node_of(graph, "Softmax").inputs[0]])
+    graph.insert_before(node_of(graph, "Softmax"), added)
+    node_of(graph, "Softmax").replace_input_with(0, added.outputs[0])
+
+
 def take_other_rows(graph: ir.Graph) -> None:
     tensors = [one for one in graph.initializers.values() if isinstance(one.const_value, ir.ExternalTensor)]
     first, second = [one for one in tensors if str(one.name).endswith("attn.Wo.weight")][:2]
@@ -119,6 +144,8 @@ def answer_another_value(graph: ir.Graph) -> None:
         (change_epsilon, "ai.onnx.LayerNormalization"),
         (exchange_inputs, "ai.onnx.Div"),
         (change_a_table, "another tensor"),
+        (round_positions, "ai.onnx.Cos. on rounded numbers"),
+        (cast_to_nothing, "ai.onnx.Cast"),
         (take_other_rows, "2 other references"),
         (cast_to_another_type, "ai.onnx.Cast"),
         (leave_products_wide, "of 39 products in fp16"),
@@ -130,6 +157,31 @@ def test_anything_else_is_no_copy(altered, read, change, said) -> None:
         reduction.check_reduction(altered(change), read("portable-b1-s16"), "fp16")
 
     assert refused.value.cause == ("precision" if change is leave_products_wide else "other computation")
+
+
+def test_a_window_of_rounded_distances_is_no_copy(read, copies, tmp_path) -> None:
+    model = read("portable-fp16-b1-s200").model
+    round_distances(model.graph)
+    os.link(copies.path("model.safetensors"), tmp_path / "model.safetensors")
+    ir.save(model, tmp_path / "altered.onnx")
+
+    with pytest.raises(errors.GraphError, match=r"ai.onnx.LessOrEqual\) on rounded numbers"):
+        reduction.check_reduction(
+            graph_file.GraphFile.read(tmp_path / "altered.onnx"), read("portable-b1-s200"), "fp16"
+        )
+
+
+@pytest.mark.parametrize("change", ["functions", "opsets"])
+def test_other_operators_under_the_same_names_are_no_copy(read, change) -> None:
+    reduced = read("portable-fp16-b1-s16")
+    if change == "functions":
+        inner = ir.Graph([ir.Value(name="x")], [], nodes=[], opset_imports={"": 18})
+        reduced.model.functions["", "MatMul", ""] = ir.Function("", "MatMul", graph=inner, attributes=[])
+    else:
+        reduced.model.graph.opset_imports[""] = 17
+
+    with pytest.raises(errors.GraphError):
+        reduction.check_reduction(reduced, read("portable-b1-s16"), "fp16")
 
 
 @pytest.mark.parametrize(

@@ -103,22 +103,13 @@ def check_types(graph: graph_file.GraphFile, entry: manifest.Graph) -> str:
         name = next(iter(other))
         raise _broken(graph, f"{len(other)} tensors such as {name} in {other[name]}", f"precision {entry.precision}")
     foreign = OTHER_FLOATS - {reduction.TYPES.get(entry.precision)}
-    casts = [(node, to) for node in graph.model.graph.all_nodes() if (to := _cast_to(node)) in foreign]
+    casts = [(node, to) for node in graph.model.graph.all_nodes() if (to := reduction.cast_to(node)) in foreign]
     if casts:
         node, to = casts[0]
         found = f"{len(casts)} casts such as {node.outputs[0].name} to {to.name.lower()}"
         raise _broken(graph, found, f"precision {entry.precision}, numbers on their way included")
-    return f"{len(types)} tensors, all floats in float32"
-
-
-def _cast_to(node: ir.Node) -> ir.DataType:
-    """Give the type that a node casts to; that of no type for other nodes."""
-    if node.op_type != "Cast" or node.domain:
-        return ir.DataType.UNDEFINED
-    try:
-        return ir.DataType(node.attributes["to"].as_int())
-    except (KeyError, TypeError, ValueError):
-        return ir.DataType.UNDEFINED  # of no type that ONNX knows: its checker says so
+    rounded = f", and casts to {entry.precision}" if entry.precision != "fp32" else ""
+    return f"{len(types)} tensors, all floats in float32{rounded}"
 
 
 def _compare(

@@ -2,7 +2,8 @@
 
 Answers of a copy cannot show a small mistake, since every answer moves. But a copy is its FP32 graph with casts between
 its nodes, and that graph is proven to the last digits; so the two are walked through together. What is neither a cast
-nor the same node on the same values is another computation, whatever it answers.
+nor the same node on the same values is another computation, whatever it answers. And nothing is rounded but what words
+reach, and what meets them: a position or a distance in 16 bits would be another window, or another turn.
 """
 
 from collections.abc import Iterator, Mapping
@@ -30,6 +31,11 @@ def check_reduction(reduced: graph_file.GraphFile, exact: graph_file.GraphFile, 
     Raises:
         GraphError: a node, a tensor, an input or an output is another, or most products are not rounded.
     """
+    for graph in (reduced, exact):
+        if graph.model.functions:
+            raise _refused(graph, f"{len(graph.model.functions)} functions of its own", "operators alone")
+    if dict(reduced.model.graph.opset_imports) != dict(exact.model.graph.opset_imports):
+        raise _refused(reduced, f"{dict(reduced.model.graph.opset_imports)}", f"the operators of {exact.path.name}")
     casts = _Walk(reduced, exact, kind).compare()
     products = [node for node in reduced.model.graph if node.op_type in PRODUCTS]
     rounded = sum(all(_is_rounded(value, kind) for value in node.inputs[:2]) for node in products)
@@ -47,6 +53,8 @@ class _Walk:
         self._exact = exact
         self._kind = kind
         self._same: dict[ir.Value, ir.Value] = {}  # of the copy, to the FP32 graph's
+        self._rounded: set[ir.Value] = set()  # of the copy: cast, to 16 bits or back
+        self._worded: set[ir.Value] = set()  # of the FP32 graph: depends on the words
 
     def compare(self) -> int:
         """Compare everything; give how many casts there are."""
@@ -57,11 +65,13 @@ class _Walk:
         expected = next(waiting, None)
         for node in self._reduced.model.graph:
             if expected is not None and self._is_same(node, expected):
+                self._follow_words(node, expected)
                 self._same.update(zip(node.outputs, expected.outputs, strict=True))
                 expected = next(waiting, None)
             elif self._is_rounding(node):
                 casts += 1
                 self._same[node.outputs[0]] = self._same[node.inputs[0]]
+                self._rounded.add(node.outputs[0])
             else:
                 wanted = "no more nodes" if expected is None else _describe(expected)
                 raise _refused(self._reduced, _describe(node), f"{wanted}, as {self._exact.path.name} has it")
@@ -69,6 +79,13 @@ class _Walk:
             raise _refused(self._reduced, "fewer nodes", f"{_describe(expected)}, as {self._exact.path.name} has it")
         self._compare_edges("outputs")
         return casts
+
+    def _follow_words(self, node: ir.Node, expected: ir.Node) -> None:
+        """Follow what words reach, and refuse a node that they do not reach where it is given what was rounded."""
+        if any(value in self._worded for value in expected.inputs):
+            self._worded.update(expected.outputs)
+        elif any(value in self._rounded for value in node.inputs):
+            raise _refused(self._reduced, f"{_describe(node)} on rounded numbers", "it as it is: words do not reach it")
 
     def _compare_constants(self) -> None:
         first, second = self._reduced, self._exact
@@ -101,6 +118,7 @@ class _Walk:
         for mine, theirs in pairs:
             if which == "inputs":
                 self._same[mine] = theirs
+                self._worded.update({theirs} if theirs.name == contract.INPUT_IDS else ())
             elif self._same.get(mine) is not theirs:
                 raise _refused(self._reduced, f"{mine.name} of another value", f"that of {self._exact.path.name}")
 
@@ -117,12 +135,12 @@ class _Walk:
         )
 
     def _is_rounding(self, node: ir.Node) -> bool:
-        """Say whether a node casts to the reduced type or back; the checker knows that what it casts is a float.
+        """Say whether a node casts to the reduced type or back.
 
         A cast of the FP32 graph is that graph's node, and was looked for before.
         """
-        is_known = node.op_type == "Cast" and not node.domain and node.inputs[0] in self._same
-        return is_known and _target(node) in (TYPES[self._kind], ir.DataType.FLOAT)
+        is_known = len(node.inputs) == len(node.outputs) == 1 and node.inputs[0] in self._same
+        return is_known and cast_to(node) in (TYPES[self._kind], ir.DataType.FLOAT)
 
 
 def _is_rounded(value: ir.Value | None, kind: contract.Precision) -> bool:
@@ -131,18 +149,24 @@ def _is_rounded(value: ir.Value | None, kind: contract.Precision) -> bool:
     while waiting:
         value = waiting.pop()
         node = None if value is None else value.producer()
-        if node is None:
+        if node is None or not node.inputs:
             return False  # an input or a tensor of the file: those are never of the reduced type
         if node.op_type == "Cast":
-            return bool(_target(node) == TYPES[kind])
+            return bool(cast_to(node) == TYPES[kind])
         if value is not None and value not in seen:
             seen.add(value)
             waiting.append(node.inputs[0])  # what computes or moves numbers gives its first input's type
     return False
 
 
-def _target(node: ir.Node) -> ir.DataType:
-    return ir.DataType(node.attributes["to"].as_int())
+def cast_to(node: ir.Node) -> ir.DataType:
+    """Give the type that a node casts to; that of no type for other nodes."""
+    if node.op_type != "Cast" or node.domain:
+        return ir.DataType.UNDEFINED
+    try:
+        return ir.DataType(node.attributes["to"].as_int())
+    except (KeyError, TypeError, ValueError):
+        return ir.DataType.UNDEFINED  # of no type that ONNX knows: its checker says so
 
 
 def _attributes(node: ir.Node) -> Iterator[tuple[str, Any]]:

@@ -38,7 +38,7 @@ GOLDEN = {"model": "mood", "input": "hello"}
 
 @pytest.fixture(scope="module")
 def app(bag_store):
-    """A server of every profile, so that none that is drawn is refused for want of it."""
+    """A server of the profile `batching`; what is drawn for `max_speed` is refused for want of it."""
     made = registry.Registry(registry.Plan(registry.sources_from_store(bag_store), profile="batching"))
     assert made.load() == []
     yield build_app(made, Settings(max_request_bytes=200_000))
