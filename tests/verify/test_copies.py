@@ -1,5 +1,6 @@
 """What a 16-bit copy must show beside its answers: a proven FP32 graph, and that it is faster."""
 
+import json
 import shutil
 from collections.abc import Iterator
 from dataclasses import replace
@@ -11,13 +12,14 @@ import onnx_ir as ir
 import pytest
 
 from vela.export import verification
+from vela.graphs import attestation, contract, errors, record, verdicts
 from vela.graphs import bundle as bundles
-from vela.graphs import contract, errors, record, verdicts
 from vela.serve import device as devices
 from vela.serve import engine
 from vela.verify import answering, bars, checkpoint, copies, rejudge
 from vela.verify.cases import Case
 from vela.verify.options import GateOptions
+from vela.verify.report import reading
 from vela.verify.runs import Run
 
 SAMPLE = "tiny-intent"
@@ -223,6 +225,9 @@ def test_a_copy_that_fails_on_the_cpu_takes_no_golden_answers_back(judge, copies
 
     assert found.verdict == "failed"
     assert (copies_bundle.folder / contract.GOLDEN_FILE).is_file()
+    stated = json.loads(attestation.write(copies_bundle).read_bytes())["predicate"]
+    assert stated["warnedTests"] == [f"{COPY} reduced failed"]
+    assert len(stated["passedTests"]) == len(copies_bundle.exact_graphs())
 
 
 def test_the_cpu_is_asked_about_fp32_graphs_alone_and_publishing_about_no_others(judge, copies_bundle) -> None:
@@ -232,6 +237,7 @@ def test_the_cpu_is_asked_about_fp32_graphs_alone_and_publishing_about_no_others
     assert [found.graph_id for found in records] == ids
     assert (copies_bundle.folder / contract.GOLDEN_FILE).is_file()
     verdicts.check_publishable(copies_bundle, verdicts.read_all_evidence(copies_bundle))
+    assert reading.Collected.from_bundle(copies_bundle.folder).unjudged == ()
 
 
 def test_a_copy_of_nothing_says_so(copies_bundle) -> None:

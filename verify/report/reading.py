@@ -30,7 +30,7 @@ class Collected:
     Attributes:
         name: The model or the folder.
         records: In the manifest's order of graphs, then by device.
-        unjudged: Graphs of the bundle without a record.
+        unjudged: FP32 graphs of the bundle without a record; 16-bit copies need none.
         left_out: Files beside the records that are none of this bundle.
     """
 
@@ -56,7 +56,7 @@ class Collected:
         places = {graph.id: place for place, graph in enumerate(opened.manifest.graphs)}
         ordered = sorted(found, key=lambda one: (places[one.graph_id], _device(one)))
         judged = {one.graph_id for one in found}
-        unjudged = tuple(graph_id for graph_id in places if graph_id not in judged)
+        unjudged = tuple(graph.id for graph in opened.exact_graphs() if graph.id not in judged)
         return cls(opened.manifest.model.name, tuple(ordered), unjudged, tuple(left_out))
 
     @classmethod
