@@ -51,11 +51,14 @@ class Copies:
         found = [item.record for item in verdicts.read_all_evidence(opened)]
         wanted = None if any_version else version
         passed = verdicts.passes_on(found, device.provider, device.kind, version=wanted)
-        here = {
-            one.graph_id for one in found if one.verdict != "passed" and one.engine and one.engine.version == version
+        here = (device.provider, version)
+        lost = {
+            one.graph_id
+            for one in found
+            if one.verdict == "failed" and one.engine and (one.engine.provider, one.engine.version) == here
         }
         copies = [graph for graph in opened.manifest.graphs if graph.is_reduced]
-        proven = [graph for graph in copies if graph.id in passed and graph.id not in here]
+        proven = [graph for graph in copies if graph.id in passed and graph.id not in lost]
         if not proven and device.kind != "cpu":
             raise _nothing_to_serve(opened, copies, found, device)
         best: dict[str, manifest.Graph] = {}

@@ -140,6 +140,18 @@ def test_a_pass_by_another_version_counts_only_where_that_is_accepted(folder) ->
     assert graph_of(open_quick(folder, demand="any_engine"), "max_speed") == "model", "it failed here"
 
 
+def test_a_failure_on_another_device_takes_nothing_back_here(folder) -> None:
+    stored = copied(folder, "fp16", 0.6)
+    written = folder / record.record_file("model-fp16", "cpu")
+    written.rename(written.with_name("model-fp16.kept.json"))
+    elsewhere = msgspec.structs.replace(stored.engine, provider=CUDA.provider, device="cuda:0")
+    copied(folder, "fp16", 1.1, verdict="failed", cause="slow", engine=elsewhere)
+
+    assert proven(folder, devices.CPU).of["model"].id == "model-fp16"
+    with pytest.raises(errors.NotVerified, match="slow"):
+        proven(folder, CUDA)
+
+
 def test_a_pass_on_another_device_proves_nothing_here(folder) -> None:
     copied(folder, "fp16", 0.6)
 
