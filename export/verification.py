@@ -39,7 +39,9 @@ def verify_folder(
     opened = bundle.Bundle.open(folder)
     if checkpoint_folder is not None and checkpoint_folder.resolve() == folder.resolve():
         raise _no_reference("the bundle itself as its reference", folder)
-    source = checkpoint.Checkpoint.read(checkpoint_folder or _pinned_reference(opened), allowed_keys=allowed_keys)
+    source = checkpoint.Checkpoint.read(
+        checkpoint_folder or _pinned_reference(opened, options.table), allowed_keys=allowed_keys
+    )
     return gate.verify_bundle(opened, source, lambda: make_references(source), options, progress)
 
 
@@ -67,7 +69,7 @@ def verify_graph_file(
     """
     if checkpoint_folder is None:
         raise _no_reference("no reference", path)
-    source = checkpoint.Checkpoint.read(checkpoint_folder, allowed_keys=allowed_keys)
+    source = checkpoint.Checkpoint.read(checkpoint_folder, allowed_keys=allowed_keys, table=options.table)
     found = foreign_gate.verify_file(path, source, lambda: make_references(source), options, progress)
     if out is not None:
         foreign_gate.write_record(out, found, options.device)
@@ -82,20 +84,16 @@ def make_references(source: checkpoint.Checkpoint) -> ground.References:
     return ground.References(exact, wide, mutants.make_mutants(source, exact), exact.states, suspected)
 
 
-def _pinned_reference(opened: bundle.Bundle) -> Path:
+def _pinned_reference(opened: bundle.Bundle, table: model_table.ModelTable) -> Path:
     """Use the bundle's own files as the reference where the model table pins every one of them.
 
     Raises:
         NothingCompared: no table pins this model, so nothing apart from the bundle says what it should be.
     """
-    entries = [
-        entry
-        for entry in model_table.load_table().models
-        if entry.name.casefold() == opened.manifest.model.name.casefold()
-    ]
-    if not entries:
+    name = opened.manifest.model.name
+    if not table.knows(name):
         raise _no_reference("no reference", opened.folder)
-    model_table.check_checkpoint(opened.folder, entries[0])
+    model_table.check_checkpoint(opened.folder, table.find(name))
     return opened.folder
 
 

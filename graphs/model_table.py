@@ -15,6 +15,7 @@ from vela.graphs import digests, errors, heads, manifest, member, task
 
 SCHEMA_VERSION = 1
 TABLE_FILE = "models.json"
+TABLE_LIMIT_BYTES = 4 << 20  # the family's is 15 kB
 REVISION_DIGITS = 40  # a git commit
 
 
@@ -99,6 +100,12 @@ class ModelEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """Whether Vela exports it."""
         return not self.unsupported
 
+    @property
+    def aliases(self) -> frozenset[str]:
+        """What it may be called: its name, its repository, and the repository without the organisation; in small."""
+        names = (self.name, self.repository, self.repository.partition("/")[2])
+        return frozenset(name.casefold() for name in names)
+
 
 class ModelTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The whole content of models.json.
@@ -116,14 +123,55 @@ class ModelTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def __post_init__(self) -> None:
         if self.schema_version != SCHEMA_VERSION:
             raise ValueError(f"schema version {self.schema_version}, expected {SCHEMA_VERSION}")
-        aliases = [alias for entry in self.models for alias in _aliases(entry)]
+        aliases = [alias for entry in self.models for alias in entry.aliases]
         if len(set(aliases)) != len(aliases):
             raise ValueError("names repeat")
 
+    @property
+    def supported(self) -> tuple[ModelEntry, ...]:
+        """The models that Vela exports, in order."""
+        return tuple(entry for entry in self.models if entry.supported)
 
-def _aliases(entry: ModelEntry) -> set[str]:
-    """Give what a model may be called: its name, its repository, and the repository without the organisation."""
-    return {name.casefold() for name in (entry.name, entry.repository, entry.repository.partition("/")[2])}
+    def knows(self, name: str) -> bool:
+        """Say whether a model is called that, supported or not."""
+        return any(name.casefold() in entry.aliases for entry in self.models)
+
+    def describing(self, folder: Path) -> ModelEntry | None:
+        """Find the model whose configuration and tokenizer a checkpoint folder has; its weights are not read.
+
+        What they say of a model that its files do not, such as an embedder's early exits, holds for any weights.
+        """
+        names = {name for entry in self.models for name in entry.files if not name.endswith(".safetensors")}
+        found = {name: digests.sha256_of_file(folder / name) for name in names if (folder / name).is_file()}
+        for entry in self.models:
+            if all(found.get(name) == sha256 for name, sha256 in entry.files.items() if name in names):
+                return entry
+        return None
+
+    def find(self, name: str) -> ModelEntry:
+        """Find a model that can be exported, by name or repository, in any case.
+
+        Raises:
+            CheckpointError: no model is called that, or it is not supported; the message says which are.
+        """
+        supported = ", ".join(entry.name for entry in self.supported)
+        for entry in self.models:
+            if name.casefold() not in entry.aliases:
+                continue
+            if entry.supported:
+                return entry
+            raise errors.CheckpointError(
+                f"a model that is not supported yet: {entry.unsupported}",
+                expected=f"one of {supported}",
+                where=entry.name,
+                fix="Choose one of these, or use upstream's runtime for it.",
+            )
+        raise errors.CheckpointError(
+            f"the model name {name!r}",
+            expected=f"one of {supported}",
+            where="--model",
+            fix="Choose one of these, or name any local checkpoint with --checkpoint.",
+        )
 
 
 @cache
@@ -134,41 +182,42 @@ def load_table() -> ModelTable:
         CheckpointError: the installed file is damaged.
     """
     content = resources.files("vela.graphs").joinpath(TABLE_FILE).read_bytes()
-    try:
-        return msgspec.json.decode(content, type=ModelTable)
-    except msgspec.MsgspecError as cause:
-        raise errors.CheckpointError(
-            f"a model table that does not validate ({cause})",
-            expected="the one that this version of Vela ships",
-            where=TABLE_FILE,
-            fix="Install vela-onnx again.",
-        ) from cause
+    return _decode(content, TABLE_FILE, "Install vela-onnx again.")
+
+
+def read_table(path: Path) -> ModelTable:
+    """Read another table, such as the one that `vela sample --family` writes beside its stand-ins.
+
+    Raises:
+        CheckpointError: it is too large, or does not validate.
+    """
+    with path.open("rb") as stream:
+        content = stream.read(TABLE_LIMIT_BYTES + 1)
+    if len(content) > TABLE_LIMIT_BYTES:
+        raise _no_table(f"more than {TABLE_LIMIT_BYTES:,} bytes", path.name, "Name a table of models.")
+    return _decode(content, path.name, "`vela models --json` prints one that validates.")
 
 
 def find_model(name: str) -> ModelEntry:
-    """Find a pinned model that can be exported, by name or repository, in any case.
+    """Find a model of the table that ships; as `ModelTable.find`."""
+    return load_table().find(name)
 
-    Raises:
-        CheckpointError: no model is called that, or it is not supported; the message says which are.
-    """
-    table = load_table()
-    supported = ", ".join(entry.name for entry in table.models if entry.supported)
-    for entry in table.models:
-        if name.casefold() not in _aliases(entry):
-            continue
-        if entry.supported:
-            return entry
-        raise errors.CheckpointError(
-            f"a model that is not supported yet: {entry.unsupported}",
-            expected=f"one of {supported}",
-            where=entry.name,
-            fix="Choose one of these, or use upstream's runtime for it.",
-        )
-    raise errors.CheckpointError(
-        f"the model name {name!r}",
-        expected=f"one of {supported}",
-        where="--model",
-        fix="Choose one of these, or name any local checkpoint with --checkpoint.",
+
+def encode_table(table: ModelTable) -> bytes:
+    """Give the bytes of a table's file."""
+    return msgspec.json.format(msgspec.json.encode(table), indent=1) + b"\n"
+
+
+def _decode(content: bytes, name: str, fix: str) -> ModelTable:
+    try:
+        return msgspec.json.decode(content, type=ModelTable)
+    except (msgspec.MsgspecError, RecursionError) as cause:
+        raise _no_table(f"a model table that does not validate ({cause})", name, fix) from cause
+
+
+def _no_table(found: str, where: str, fix: str) -> errors.CheckpointError:
+    return errors.CheckpointError(
+        found, expected=f"a table of models, schema version {SCHEMA_VERSION}", where=where, fix=fix
     )
 
 

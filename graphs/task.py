@@ -28,6 +28,18 @@ Probability = Annotated[float, msgspec.Meta(ge=0, le=1)]
 SPECIAL_TOKENS = 2  # of a framed text in this family; a window holds them and at least one token of its own
 
 
+class Depths(msgspec.Struct, frozen=True):
+    """Where an embedder or reranker can stop, and to what it can be cut.
+
+    Attributes:
+        exit_layers: Layer counts, in any order.
+        dimensions: Widths, in any order.
+    """
+
+    exit_layers: tuple[int, ...]
+    dimensions: tuple[int, ...]
+
+
 class _InputPolicy(msgspec.Struct, frozen=True):
     strategy: str
     window_tokens_including_special_tokens: Count
@@ -72,8 +84,13 @@ def _refuse_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is no JSON, and no threshold")  # Python's reader takes NaN; nothing compares with it
 
 
-def read_head(folder: Path) -> heads.Head:
+def read_head(folder: Path, pinned: Depths | None = None) -> heads.Head:
     """Read the head that a checkpoint folder describes.
+
+    Args:
+        folder: The checkpoint.
+        pinned: What is known of the model where its files do not say: upstream's embedder has early exits, and no
+            file that lists them. A file that does decides.
 
     Raises:
         CheckpointError: the task is not supported, or the files contradict each other.
@@ -89,12 +106,12 @@ def read_head(folder: Path) -> heads.Head:
     if architecture.endswith("ForTokenClassification"):
         return _token_head(folder, config, max_tokens)
     if (folder / RERANK_HEADS_FILE).is_file():
-        exits, dimensions = _matryoshka(folder, config)
+        exits, dimensions = _matryoshka(folder, config, pinned)
         decoder = heads.RerankDecoder(exits, dimensions)
         return heads.Head(heads.DEFAULT_HEAD, "pair", decoder, max_tokens, "reject")
     if architecture.endswith("Model") and not architecture.endswith("HeadModel"):
         _check_mean_pooling(folder)
-        exits, dimensions = _matryoshka(folder, config)
+        exits, dimensions = _matryoshka(folder, config, pinned)
         embedding = heads.EmbeddingDecoder(exits, dimensions)
         return heads.Head(heads.DEFAULT_HEAD, "text", embedding, max_tokens, "reject")
     raise _unusable("config.json", f"architecture {architecture!r}", "a sequence, token or embedding model")
@@ -174,18 +191,18 @@ def read_labels(config: dict[str, Any]) -> tuple[str, ...]:
     return labels
 
 
-def _matryoshka(folder: Path, config: dict[str, Any]) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Read exit depths (ascending) and dimensions (descending); without a file, the whole model at full width."""
+def _matryoshka(folder: Path, config: dict[str, Any], pinned: Depths | None) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Read exit depths (ascending) and dimensions (descending); where nothing says, the whole model at full width."""
     layers, hidden = _positive_integer(config, "num_hidden_layers"), _positive_integer(config, "hidden_size")
     path = folder / MATRYOSHKA_FILE
-    if not path.is_file():
-        return (layers,), (hidden,)
-    declared = read_json(path)
-    try:
-        exits = msgspec.convert(declared.get("exit_layers"), tuple[int, ...])
-        dimensions = msgspec.convert(declared.get("dimensions"), tuple[int, ...])
-    except msgspec.ValidationError as cause:
-        raise _unusable(path.name, f"{declared}", "exit_layers and dimensions, lists of numbers") from cause
+    declared = pinned or Depths((layers,), (hidden,))
+    if path.is_file():
+        try:
+            declared = msgspec.convert(read_json(path), Depths)
+        except msgspec.ValidationError as cause:
+            found = f"fields that do not fit ({cause})"
+            raise _unusable(path.name, found, "exit_layers and dimensions, lists of numbers") from cause
+    exits, dimensions = declared.exit_layers, declared.dimensions
     sane = exits and dimensions and max(exits) == layers and min(exits) > 0 and 0 < min(dimensions) <= hidden
     if not sane or max(dimensions) > hidden:
         found = f"exits {exits}, dimensions {dimensions}"

@@ -24,6 +24,7 @@ COMMANDS = {
     "doctor": "Say what keeps this machine from serving, and how to mend it.",
     "inspect": "Say what is in a bundle or an ONNX file.",
     "models": "List the pinned models.",
+    "sample": "Write the pinned models made small, to try the pipeline with.",
 }
 # What a command may miss where only `vela-onnx[cpu]` is installed, and the extra that brings it.
 EXTRAS = {

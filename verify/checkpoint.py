@@ -12,7 +12,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from vela.graphs import contract, digests, errors, heads, manifest, safetensors_header, scorers, task
+from vela.graphs import contract, digests, errors, heads, manifest, model_table, safetensors_header, scorers, task
 from vela.verify import architecture, weight_files
 
 # What belongs to a checkpoint: everything that Transformers, sentence-transformers or a tokenizer reads. Graphs,
@@ -41,8 +41,15 @@ class Checkpoint:
     tensors: dict[str, dict[str, safetensors_header.StoredTensor]]
 
     @classmethod
-    def read(cls, folder: Path, *, allowed_keys: Collection[str] = ()) -> Self:
+    def read(
+        cls, folder: Path, *, allowed_keys: Collection[str] = (), table: model_table.ModelTable | None = None
+    ) -> Self:
         """Read and check a checkpoint folder.
+
+        Args:
+            folder: Where it lies.
+            allowed_keys: Unknown keys of config.json that the caller vouches for.
+            table: Models of which more is known than their files say; the one that ships, where none is given.
 
         Raises:
             CheckpointError: it is incomplete, of an unsupported task or precision, or contradicts itself.
@@ -52,7 +59,8 @@ class Checkpoint:
         config = task.read_json(folder / "config.json")
         files = [name for name in checkpoint_files(folder) if name.endswith(".safetensors")]
         tensors = weight_files.read_weight_files(folder, files)
-        reading, head = architecture.read_architecture(config, allowed_keys), task.read_head(folder)
+        reading = architecture.read_architecture(config, allowed_keys)
+        head = task.read_head(folder, _pinned_depths(folder, table or model_table.load_table()))
         if head.inputs != "text" and not reading.takes_pairs:
             raise _unreadable("config.json", f"a {head.kind} head over pairs", "texts: this family marks pairs by type")
         if isinstance(head.decoder, heads.RerankDecoder):
@@ -92,6 +100,14 @@ class Checkpoint:
         """Number of weights in all safetensors files."""
         tensors = [tensor for entries in self.tensors.values() for tensor in entries.values()]
         return sum(tensor.length // 4 for tensor in tensors if tensor.dtype == "F32")
+
+
+def _pinned_depths(folder: Path, table: model_table.ModelTable) -> task.Depths | None:
+    """Give the exits and dimensions that the model table has of a checkpoint whose files do not list them."""
+    if not (folder / task.POOLING_FILE).is_file() or (folder / task.MATRYOSHKA_FILE).is_file():
+        return None
+    entry = table.describing(folder)
+    return task.Depths(entry.exits, entry.dimensions) if entry is not None and entry.exits else None
 
 
 def checkpoint_files(folder: Path) -> list[str]:

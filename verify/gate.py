@@ -116,7 +116,7 @@ def verify_bundle(
     for graph in graphs:
         subject.bar_of(graph)
     progress(f"{name}: static checks of {len(graphs)} graphs")
-    static = static_checks.StaticChecks.prepare(opened, source)
+    static = static_checks.StaticChecks.prepare(opened, source, options.table)
     shared = static.check_bundle()
     checks = {graph.id: (*shared, *static.check_graph(graph)) for graph in graphs}
     going_on = [graph for graph in graphs if not (options.is_fail_fast and _has_failed(checks[graph.id]))]

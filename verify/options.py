@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from vela.graphs import model_table
 from vela.serve import device as devices
 from vela.serve import engine
 
@@ -25,6 +26,7 @@ class GateOptions:
         is_fresh: Drop what an interrupted run left.
         graph_ids: Graphs to judge; where empty, all on the CPU, and elsewhere those that serve would run there.
         is_fail_fast: Skip inference on a graph whose static checks failed.
+        table: The pinned models that a bundle may say it is.
     """
 
     device: devices.Device = devices.CPU
@@ -36,3 +38,4 @@ class GateOptions:
     is_fresh: bool = False
     graph_ids: tuple[str, ...] = ()
     is_fail_fast: bool = False
+    table: model_table.ModelTable = field(default_factory=model_table.load_table)

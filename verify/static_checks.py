@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Self
 
-from vela.graphs import bundle, errors, manifest, record, safetensors_header
+from vela.graphs import bundle, errors, manifest, model_table, record, safetensors_header
 from vela.verify import checkpoint, graph_file
 from vela.verify.static import (
     bundle_check,
@@ -33,21 +33,24 @@ class StaticChecks:
         source: The reference checkpoint.
         bundle_weights: What lies in the bundle now; empty where its weight files cannot be read.
         checkpoint_weights: What the reference checkpoint holds.
+        table: The pinned models that the bundle may say it is.
     """
 
     opened: bundle.Bundle
     source: checkpoint.Checkpoint
     bundle_weights: weights.StoredWeights
     checkpoint_weights: weights.StoredWeights
+    table: model_table.ModelTable
 
     @classmethod
-    def prepare(cls, opened: bundle.Bundle, source: checkpoint.Checkpoint) -> Self:
+    def prepare(cls, opened: bundle.Bundle, source: checkpoint.Checkpoint, table: model_table.ModelTable) -> Self:
         """Hash the weights of both sides."""
         return cls(
             opened,
             source,
             weights.StoredWeights.from_tensors(_tensors_now(opened)),
             weights.StoredWeights.from_tensors(source.weight_tensors()),
+            table,
         )
 
     def check_bundle(self) -> tuple[record.Check, ...]:
@@ -55,7 +58,7 @@ class StaticChecks:
         return (
             run_check("sources.identity", lambda: bundle_check.check_sources(self.opened, self.source)),
             run_check("sources.digests", self._check_digests),
-            run_check("manifest.facts", lambda: bundle_check.check_facts(self.opened, self.source)),
+            run_check("manifest.facts", lambda: bundle_check.check_facts(self.opened, self.source, self.table)),
         )
 
     def check_graph(self, graph: manifest.Graph) -> tuple[record.Check, ...]:

@@ -15,10 +15,11 @@ import torch
 import transformers
 from exits import PairScorers
 from safetensors.torch import load_file
-from tokenizer import write_json
 from tokenizers import Tokenizer
 from transformers import AutoModel, AutoTokenizer, ModernBertConfig
 from workspace import read_json
+
+from vela.export.standins.tokenizer import write_json
 
 MAX_BYTES = 3_500_000
 MAX_BYTES_TOGETHER = 25_000_000

@@ -13,9 +13,10 @@ from pathlib import Path
 
 import torch
 from inference import Checkpoint
-from tokenizer import write_json
 from train import SAMPLES
 from workspace import Workspace
+
+from vela.export.standins.tokenizer import write_json
 
 
 def parse_arguments() -> argparse.Namespace:

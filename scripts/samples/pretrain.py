@@ -16,10 +16,11 @@ from data.guard import GuardWriter
 from data.pii import PiiWriter, texts_without_names
 from fit import Schedule, fit
 from packed import Batch, PackedExamples
-from tokenizer import SPECIAL_TOKENS, build_tokenizer, write_tokenizer
 from tokenizers import Tokenizer
 from transformers import ModernBertForMaskedLM
 from workspace import Workspace
+
+from vela.export.standins.tokenizer import SPECIAL_TOKENS, build_tokenizer, write_tokenizer
 
 SEED = 20
 _STEPS = 3500

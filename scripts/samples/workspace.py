@@ -7,9 +7,10 @@ from pathlib import Path
 import architecture
 import torch
 from safetensors.torch import load_file, save_file
-from tokenizer import write_json, write_tokenizer
 from tokenizers import Tokenizer
 from transformers import ModernBertConfig
+
+from vela.export.standins.tokenizer import write_json, write_tokenizer
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,7 +38,7 @@ def check_sources(opened: bundle.Bundle, source: checkpoint.Checkpoint) -> str:
     return f"{len(expected)} files equal the reference checkpoint's"
 
 
-def check_facts(opened: bundle.Bundle, source: checkpoint.Checkpoint) -> str:
+def check_facts(opened: bundle.Bundle, source: checkpoint.Checkpoint, table: model_table.ModelTable) -> str:
     """Derive the manifest's facts again from the reference checkpoint and compare.
 
     Raises:
@@ -56,7 +56,7 @@ def check_facts(opened: bundle.Bundle, source: checkpoint.Checkpoint) -> str:
         "hidden size": (written.model.hidden_size, source.architecture.hidden_size),
         "layers": (written.model.layers, source.architecture.layers),
         "parameters": (written.model.parameters, source.parameter_count),
-        "identity": (_identity(written.model) in _identities(written), True),
+        "identity": (_identity(written.model) in _identities(written, table), True),
     }
     differing = [name for name, (actual, expected) in pairs.items() if actual != expected]
     if differing:
@@ -73,7 +73,7 @@ def _identity(model: manifest.Model) -> tuple[str, str, str]:
     return model.repository, model.revision, model.model_sha256
 
 
-def _identities(written: manifest.Manifest) -> set[tuple[str, str, str]]:
+def _identities(written: manifest.Manifest, table: model_table.ModelTable) -> set[tuple[str, str, str]]:
     """Give what a bundle of these files may say it is: its own listing's digest, or a model that the table pins so.
 
     The files' digests are the manifest's own: whether they are the reference's is another check.
@@ -81,7 +81,7 @@ def _identities(written: manifest.Manifest) -> set[tuple[str, str, str]]:
     listing = {name: file.sha256 for name, file in written.sources.items()}
     pinned = {
         (entry.repository, entry.revision, entry.model_sha256)
-        for entry in model_table.load_table().models
+        for entry in table.models
         if entry.files.items() <= listing.items()
     }
     return pinned | {("", "", digests.digest_of_listing(listing))}

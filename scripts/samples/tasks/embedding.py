@@ -13,9 +13,10 @@ from exits import DIMENSIONS, EXIT_LAYERS, mean_embeddings
 from fit import Schedule, fit
 from packed import Batch, PackedExamples
 from tasks.intent import drop_tokens, lengthen
-from tokenizer import MAX_LENGTH, write_json
 from transformers import ModernBertModel
 from workspace import Workspace
+
+from vela.export.standins.tokenizer import MAX_LENGTH, write_json
 
 NAME = "tiny-embedding"
 SEED = 6

@@ -10,10 +10,11 @@ from corpora import read_both_intent_sets, read_passages
 from data.grounded import GroundedExample, GroundedWriter
 from fit import Schedule, fit
 from packed import IGNORED, Batch, PackedExamples
-from tokenizer import write_json
 from tokenizers import Encoding
 from transformers import ModernBertForTokenClassification
 from workspace import Workspace
+
+from vela.export.standins.tokenizer import write_json
 
 NAME = "tiny-grounded"
 SEED = 5

@@ -12,9 +12,10 @@ from fit import Schedule, fit
 from numpy.typing import NDArray
 from packed import Batch, PackedExamples
 from tasks.intent import drop_tokens
-from tokenizer import write_json
 from transformers import ModernBertConfig, ModernBertForSequenceClassification
 from workspace import Workspace
+
+from vela.export.standins.tokenizer import write_json
 
 NAME = "tiny-multilabel"
 SEED = 3

@@ -12,9 +12,10 @@ from fit import Schedule, fit
 from packed import Batch, PackedExamples
 from safetensors.torch import save_file
 from tasks.embedding import group_by_intent, known_intents, lengthen_some
-from tokenizer import write_json
 from transformers import ModernBertModel
 from workspace import Workspace
+
+from vela.export.standins.tokenizer import write_json
 
 NAME = "tiny-reranker"
 SEED = 7

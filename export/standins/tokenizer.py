@@ -1,4 +1,4 @@
-"""The one tokenizer of all samples: BPE over "▁" for spaces with byte fallback, as the family's (Gemma-2 style).
+"""The one tokenizer of samples and stand-ins, as the family's (Gemma-2 style): BPE over "▁" with byte fallback.
 
 Merges are learned inside words only and never over digits or punctuation. The shipped tokenizer has no
 pre-tokenizer that matters: it merges over the whole text, which gives the same pieces, since no merge crosses a word.
@@ -35,8 +35,8 @@ def learn_pieces(texts: Iterable[str], piece_count: int) -> tuple[list[str], lis
     learner.train_from_iterator(texts, trainer)
     model = json.loads(learner.to_str())["model"]
     pieces = sorted(model["vocab"], key=model["vocab"].__getitem__)
-    merges = [tuple(merge.split(" ")) if isinstance(merge, str) else tuple(merge) for merge in model["merges"]]
-    return pieces, merges
+    split = [merge.split(" ") if isinstance(merge, str) else merge for merge in model["merges"]]
+    return pieces, [(left, right) for left, right in split]
 
 
 def build_tokenizer(texts: Iterable[str], vocab_size: int) -> Tokenizer:
