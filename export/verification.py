@@ -11,8 +11,8 @@ from pathlib import Path
 import torch
 
 from vela.export import mutants, reference, suspects
-from vela.graphs import bundle, errors, model_table, record
-from vela.verify import checkpoint, foreign_gate, gate, ground
+from vela.graphs import bundle, errors, golden, model_table, record
+from vela.verify import checkpoint, foreign_gate, gate, golden_writing, ground
 from vela.verify.options import GateOptions
 
 
@@ -37,10 +37,10 @@ def verify_folder(
         VelaError: bundle or reference cannot be read.
     """
     opened = bundle.Bundle.open(folder)
-    if checkpoint_folder is not None and checkpoint_folder.resolve() == folder.resolve():
-        raise _no_reference("the bundle itself as its reference", folder)
+    if checkpoint_folder is not None:
+        _require_apart(checkpoint_folder, folder)
     source = checkpoint.Checkpoint.read(
-        checkpoint_folder or _pinned_reference(opened, options.table), allowed_keys=allowed_keys
+        checkpoint_folder or _pinned_reference(opened, options.table), allowed_keys=allowed_keys, table=options.table
     )
     return gate.verify_bundle(opened, source, lambda: make_references(source), options, progress)
 
@@ -76,12 +76,46 @@ def verify_graph_file(
     return [found]
 
 
+def write_golden(
+    folder: Path,
+    checkpoint_folder: Path,
+    most: int | None,
+    progress: gate.Progress,
+    *,
+    allowed_keys: Collection[str] = (),
+    table: model_table.ModelTable | None = None,
+) -> golden.Golden:
+    """Write the golden answers of a bundle that passed; see `golden_writing.write_anew`.
+
+    Args:
+        folder: The bundle.
+        checkpoint_folder: The checkpoint that it was judged against.
+        most: How many probes at most; None leaves it to the gate's rule.
+        progress: Told what is being done.
+        allowed_keys: Unknown keys of config.json that the caller vouches for.
+        table: Models of which more is known than their files say; the one that ships, where none is given.
+
+    Raises:
+        NothingCompared: the checkpoint is the bundle itself.
+        VelaError: bundle or checkpoint cannot be read, or the bundle did not pass.
+    """
+    opened = bundle.Bundle.open(folder)
+    _require_apart(checkpoint_folder, folder)
+    source = checkpoint.Checkpoint.read(checkpoint_folder, allowed_keys=allowed_keys, table=table)
+    return golden_writing.write_anew(opened, source, lambda: make_references(source), most, progress)
+
+
 def make_references(source: checkpoint.Checkpoint) -> ground.References:
     """Load a checkpoint twice, in FP32 to judge against and in FP64 to know its noise, and make its mutants."""
     exact = reference.PyTorchReference.from_checkpoint(source)
     wide = reference.PyTorchReference.from_checkpoint(source, torch.float64)
     suspected = functools.partial(suspects.make_suspects, source, exact)
     return ground.References(exact, wide, mutants.make_mutants(source, exact), exact.states, suspected)
+
+
+def _require_apart(checkpoint_folder: Path, folder: Path) -> None:
+    if checkpoint_folder.resolve() == folder.resolve():
+        raise _no_reference("the bundle itself as its reference", folder)
 
 
 def _pinned_reference(opened: bundle.Bundle, table: model_table.ModelTable) -> Path:

@@ -15,6 +15,7 @@ COMMANDS = {
     "plan-buckets": "Plan the fixed graphs that cost least for observed lengths.",
     "export": "Export a checkpoint to a bundle of ONNX graphs.",
     "verify-graph": "Prove that a bundle's graphs, or any ONNX file, answer like their checkpoint.",
+    "release": "Export, verify and publish many models, resumable, with one ledger.",
     "report": "Render stored records as one HTML page.",
     "parity": "Compare two live systems by their recorded answers.",
     "publish": "Copy a proven bundle into a store.",

@@ -11,9 +11,10 @@ import time
 import urllib.request
 from pathlib import Path
 
-from vela.graphs import errors
-from vela.scripts import release
-from vela.verify import table
+from vela.export.shapes import Shapes
+from vela.graphs import errors, model_table
+from vela.scripts.release import board, ledger, pipeline, plan
+from vela.serve.device import CPU
 from vela.verify.options import GateOptions
 
 SAMPLES = Path(__file__).resolve().parent.parent / "golden" / "checkpoints"
@@ -52,21 +53,23 @@ def main() -> None:
     work = Path(sys.argv[1]) if len(sys.argv) > 1 else Path(tempfile.mkdtemp(prefix="vela-tour-"))
     started = time.monotonic()
     checkpoints = sorted(path.parent for path in SAMPLES.glob("*/config.json"))
-    released = release.release(
-        checkpoints,
-        work / "bundles",
-        work / "store",
-        BUCKETS,
-        GateOptions(max_tokens=MAX_TOKENS),
-        lambda message: print(f"[{time.monotonic() - started:5.1f} s] {message}", file=sys.stderr),
+    asked = plan.ReleasePlan(
+        models=tuple(map(plan.Wanted.from_folder, checkpoints)),
+        shapes=Shapes(buckets=BUCKETS),
+        devices=(CPU,),
+        gate=GateOptions(max_tokens=MAX_TOKENS),
+        work=work,
+        store=work / "store",
+        table=model_table.load_table(),
     )
-    for found in released:
-        if found.bundle is None:
-            print(f"{found.name}: left out: {found.reason}")
-            continue
-        for line, _ in table.verdict_table(found.name, found.records):
-            print(line)
-    names = [found.name for found in released if found.bundle is not None]
+    lines = pipeline.release_all(
+        asked, lambda message: print(f"[{time.monotonic() - started:5.1f} s] {message}", file=sys.stderr)
+    )
+    for line, _ in board.release_table(lines, with_graphs=True):
+        print(line)
+    if ledger.worst_of(lines) != "published":
+        raise SystemExit(1)
+    names = [line.name for line in lines]
     answer_requests(work / "store", names)
     print(f"done in {time.monotonic() - started:.0f} s; the store is {work / 'store'}")
 

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import msgspec
 import pytest
 
 if TYPE_CHECKING:
@@ -171,18 +172,26 @@ def vela(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) ->
 
 
 def _release(shared: Path) -> None:
-    from vela.scripts import release
+    from vela.export.shapes import Shapes
+    from vela.graphs import model_table
+    from vela.scripts.release import ledger, pipeline, plan
+    from vela.serve.device import CPU
     from vela.verify.options import GateOptions
 
     shutil.rmtree(shared, ignore_errors=True)
     shared.mkdir()
-    progress = os.environ.get("VELA_TEST_PROGRESS")
-    release.release(
-        [CHECKPOINTS / name for name in FINISHED],
-        shared / "bundles",
-        shared / "store",
-        BUCKETS,
-        GateOptions(max_tokens=MAX_TOKENS),
-        print if progress else lambda message: None,
+    asked = plan.ReleasePlan(
+        models=tuple(plan.Wanted.from_folder(CHECKPOINTS / name) for name in FINISHED),
+        shapes=Shapes(buckets=BUCKETS),
+        devices=(CPU,),
+        gate=GateOptions(max_tokens=MAX_TOKENS),
+        work=shared,
+        store=shared / "store",
+        table=model_table.load_table(),
     )
+    progress = os.environ.get("VELA_TEST_PROGRESS")
+    lines = pipeline.release_all(asked, print if progress else lambda message: None)
+    if ledger.worst_of(lines) != "published":
+        raise RuntimeError(f"the samples do not pass: {[line.reason for line in lines if line.reason]}")
+    (shared / "lines.json").write_bytes(msgspec.json.encode(lines))
     (shared / "done").touch()

@@ -44,6 +44,7 @@ COLOURS = {"passed": "green", "failed": "red", "not_compared": "yellow"}
 @click.option("--rejudge", is_flag=True, help="Judge stored records under --bar; run and write nothing.")
 @click.option("--out", type=FOLDER, help="Write the record of a graph file here; without it none is written.")
 @click.option("--fail-fast", is_flag=True, help="Skip inference on a graph whose static checks failed.")
+@click.option("--table", type=FILE, help="Another table of pinned models, such as that of `vela sample --family`.")
 @click.option("--allow-key", "allowed_keys", multiple=True, help="Vouch for an unknown key of config.json; repeatable.")
 @click.option("--json", "as_json", is_flag=True, help="Print the records as JSON lines.")
 @click.option(
@@ -70,6 +71,7 @@ def command(
     rejudge: bool,
     out: Path | None,
     fail_fast: bool,
+    table: Path | None,
     allowed_keys: tuple[str, ...],
     as_json: bool,
     html: Path | None,
@@ -84,7 +86,7 @@ def command(
     """
     from vela.export import verification
     from vela.graphs import bundle as bundles
-    from vela.graphs import signing
+    from vela.graphs import model_table, signing
     from vela.serve import engine
     from vela.serve.device import Device
     from vela.verify import junit as junits
@@ -112,6 +114,7 @@ def command(
         session=engine.SessionOptions(threads=threads) if threads else engine.SessionOptions(),
         graph_ids=graphs,
         is_fail_fast=fail_fast,
+        table=model_table.read_table(table) if table else model_table.load_table(),
     )
     if rejudge:
         records = rejudging.rejudge_bundle(bundles.Bundle.open(subject), bar, device, graphs)

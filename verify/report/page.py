@@ -64,8 +64,7 @@ def render(collected: reading.Collected) -> str:
     found = summary.Summary.from_collected(collected)
     with figures.plain_style():
         plots = {graph.anchor: Plots.from_graph(graph) for graph in found.graphs}
-    style = Markup((TEMPLATES / "style.css").read_text(encoding="utf-8"))
-    return _environment().get_template("page.html").render(summary=found, plots=plots, style=style, policy=POLICY)
+    return environment().get_template("page.html").render(summary=found, plots=plots, style=style(), policy=POLICY)
 
 
 def write(path: Path, collected: reading.Collected) -> None:
@@ -91,9 +90,15 @@ def write(path: Path, collected: reading.Collected) -> None:
         ) from cause
 
 
-def _environment() -> jinja2.Environment:
+def style() -> Markup:
+    """Give the style sheet of all pages."""
+    return Markup((TEMPLATES / "style.css").read_text(encoding="utf-8"))
+
+
+def environment(*folders: Path) -> jinja2.Environment:
+    """Give what renders templates: those of the report, and of other pages that look like it."""
     environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(TEMPLATES),
+        loader=jinja2.FileSystemLoader([TEMPLATES, *folders]),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         finalize=_visible,
