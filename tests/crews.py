@@ -9,7 +9,7 @@ from pathlib import Path
 
 from vela.export.shapes import Shapes
 from vela.graphs import model_table
-from vela.scripts.release import ledger, plan
+from vela.scripts.release import ledger, plan, workers
 from vela.serve.device import CPU
 from vela.verify.options import GateOptions
 
@@ -23,7 +23,8 @@ def publishes(connection: Connection, asked: plan.ReleasePlan, cores: Sequence[i
         connection.send(ledger.ModelLine(wanted.name, "running"))
         kept = before.published if before else ""
         reason = f"{os.getpid()} on {list(cores)}, {sorted(os.sched_getaffinity(0))}"
-        connection.send(ledger.ModelLine(wanted.name, "published", reason, published=kept))
+        for _ in range(2):  # a line that ends a model is said more than once, as in the pipeline
+            connection.send(ledger.ModelLine(wanted.name, "published", reason, published=kept))
 
 
 def waits_for_another(connection: Connection, asked: plan.ReleasePlan, cores: Sequence[int]) -> None:
@@ -53,9 +54,11 @@ def has_a_bug(connection: Connection, asked: plan.ReleasePlan, cores: Sequence[i
 def _given(connection: Connection) -> Iterator[tuple[plan.Wanted, ledger.ModelLine | None]]:
     while True:
         try:
-            yield connection.recv()
+            given = connection.recv()
         except EOFError:
             return
+        yield given
+        connection.send(workers.AT_REST)
 
 
 def _wait(condition: Callable[[], bool]) -> bool:

@@ -147,8 +147,8 @@ class _Making:
         else:
             state = "kept"
         self._change(graphs=tuple(standing.with_verdict(graph, str(device), kept) for graph in self.line.graphs))
-        self._finish(state, detail=standing.count_passed(kept))
         standing.require_passed(opened, kept, device)
+        self._finish(state, detail=standing.count_passed(kept))
 
     def _kept_verdicts(
         self, name: str, key: str, opened: bundles.Bundle, graph_ids: Sequence[str], device: devices.Device

@@ -17,6 +17,7 @@ from vela.graphs import errors
 from vela.scripts.release import ledger, plan
 
 GIB = 1 << 30
+AT_REST = None  # what a worker says once it is done with a model; all else are lines of the ledger, and progress
 Told = Callable[[ledger.ModelLine], None]
 Progress = Callable[[str], None]
 Life = Callable[[Connection, plan.ReleasePlan, Sequence[int]], None]
@@ -136,25 +137,25 @@ def _listen(workers: list[_Worker], told: Told, progress: Progress) -> None:
             said = worker.connection.recv()
         except (EOFError, ConnectionResetError):
             workers.remove(worker)
-            told(_lost(worker))
+            if worker.wanted is not None:
+                told(_lost(worker, worker.wanted))
             continue
         if isinstance(said, str):
             progress(said)
-            continue
-        told(said)
-        if said.outcome not in ("waiting", "running"):
+        elif isinstance(said, ledger.ModelLine):
+            told(said)
+        else:
             worker.wanted = None
 
 
-def _lost(worker: _Worker) -> ledger.ModelLine:
+def _lost(worker: _Worker, wanted: plan.Wanted) -> ledger.ModelLine:
     """Say that a model's process died."""
     worker.process.join()
     worker.connection.close()
     code = worker.process.exitcode or 0
     how = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
-    name = worker.wanted.name if worker.wanted else ""
     reason = f"its process {how}; signal 9 is mostly want of memory: run again, with fewer --jobs or more --memory"
-    return ledger.ModelLine(name, "failed", reason)
+    return ledger.ModelLine(wanted.name, "failed", reason)
 
 
 def _start(asked: plan.ReleasePlan, crew: Crew, taken: set[int]) -> _Worker:
@@ -181,7 +182,8 @@ def work(connection: Connection, asked: plan.ReleasePlan, cores: Sequence[int]) 
             wanted, before = connection.recv()
         except EOFError:
             return
-        connection.send(made.run(wanted, before, connection.send))
+        made.run(wanted, before, connection.send)
+        connection.send(AT_REST)
 
 
 def _end_with_parent() -> None:

@@ -214,6 +214,7 @@ def test_a_failed_graph_is_not_published_and_the_first_cause_is_the_reason(
     assert line.outcome == "failed"
     assert "weights.identity: other weights" in line.reason
     assert "model (1 of 4 graphs)" in line.reason
+    assert line.step("verify cpu").state == "failed"  # so that it is judged again, and not kept
     assert line.step("publish") is None
     assert not asked.store.exists()
 
@@ -229,6 +230,7 @@ def test_a_graph_that_was_not_compared_is_no_failure_and_not_published(
     line, _ = run(asked, None)
 
     assert line.outcome == "not_compared"
+    assert line.step("verify cpu").state == "not_compared"
     assert not asked.store.exists()
 
 
