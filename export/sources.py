@@ -1,14 +1,13 @@
-"""Where a checkpoint comes from: a folder that the user names, or the Hub's cache at the pinned revision.
+"""Where a checkpoint comes from: a folder that the user names, else the Hub's cache, else the Hub.
 
 A pinned model's files are compared with the model table's digests before anything reads them.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from huggingface_hub import snapshot_download
-from huggingface_hub.errors import LocalEntryNotFoundError
-
+from vela.export import hub
 from vela.graphs import errors, model_table
 
 
@@ -28,36 +27,39 @@ class Source:
         return bool(self.revision)
 
 
-def find_checkpoint(name: str | None, folder: Path | None) -> Source:
+def find_checkpoint(
+    name: str | None,
+    folder: Path | None,
+    table: model_table.ModelTable | None = None,
+    *,
+    progress: Callable[[str], None] = lambda message: None,
+    source: hub.Hub | None = None,
+) -> Source:
     """Find a checkpoint by name, folder, or both.
 
     Args:
         name: A pinned name, or any name for an unpinned folder.
-        folder: A local checkpoint.
+        folder: A local checkpoint; without one, a pinned model's files are those of the Hub's cache, and of the Hub.
+        table: The pinned models; the ones that ship, where none is given.
+        progress: Told what is fetched.
+        source: The Hub; the one that huggingface_hub is set to, where none is given.
 
     Raises:
         CheckpointError: neither leads to a checkpoint, or a pinned one has other files.
     """
-    pinned = {entry.name.casefold(): entry for entry in model_table.load_table().models}
-    if name is None or name.casefold() not in pinned:
+    pins = table or model_table.load_table()
+    if name is None or not pins.knows(name):
         if folder is None:
-            model_table.find_model(name or "")
+            pins.find(name or "")
             raise _not_found("no checkpoint", "give --checkpoint DIR")
         return Source(name or folder.resolve().name, folder)
-    entry = model_table.find_model(name)
-    chosen = folder or _cached(entry.repository, entry.revision)
-    model_table.check_checkpoint(chosen, entry)
-    return Source(entry.name.lower(), chosen, entry.repository, entry.revision, entry.model_sha256)
-
-
-def _cached(repository: str, revision: str) -> Path:
-    try:
-        return Path(snapshot_download(repository, revision=revision, local_files_only=True))
-    except LocalEntryNotFoundError as cause:
-        raise _not_found(
-            f"no copy of {repository} at {revision[:12]} in the Hub's cache",
-            f"run `hf download {repository} --revision {revision}`, or give --checkpoint DIR",
-        ) from cause
+    entry = pins.find(name)
+    if folder is None:
+        folder = (source or hub.Hub()).fetch(entry, progress)
+        model_table.check_deciding_files(folder, entry)
+    else:
+        model_table.check_checkpoint(folder, entry)
+    return Source(entry.name.lower(), folder, entry.repository, entry.revision, entry.model_sha256)
 
 
 def _not_found(found: str, fix: str) -> errors.CheckpointError:

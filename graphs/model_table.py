@@ -230,15 +230,24 @@ def check_checkpoint(folder: Path, entry: ModelEntry) -> None:
     Raises:
         CheckpointError: the first file that is missing, has other bytes, or decides the task without being pinned.
     """
-    for name in task.DECIDING_FILES:
-        if name not in entry.files and (folder / name).exists():
-            raise _not_as_pinned("a file that the pinned model does not have", "none", folder / name, entry)
+    check_deciding_files(folder, entry)
     # Small files first: what is wrong with them is said before gigabytes are read.
     for name, sha256 in sorted(entry.files.items(), key=lambda item: (item[0].endswith(".safetensors"), item[0])):
         path = folder / name
         found = f"sha256 {digests.sha256_of_file(path)}" if path.is_file() else "no such file"
         if found != f"sha256 {sha256}":
             raise _not_as_pinned(found, f"sha256 {sha256}", path, entry)
+
+
+def check_deciding_files(folder: Path, entry: ModelEntry) -> None:
+    """Refuse a file beside the pinned ones that would decide what the task is.
+
+    Raises:
+        CheckpointError: there is one.
+    """
+    for name in task.DECIDING_FILES:
+        if name not in entry.files and (folder / name).exists():
+            raise _not_as_pinned("a file that the pinned model does not have", "none", folder / name, entry)
 
 
 def _not_as_pinned(found: str, expected: str, path: Path, entry: ModelEntry) -> errors.CheckpointError:
