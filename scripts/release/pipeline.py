@@ -193,7 +193,9 @@ class _Making:
         done = msgspec.structs.replace(
             last, state=state, seconds=earlier.seconds if earlier else seconds, detail=detail
         )
-        peak = KIB * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        peak = max(
+            self.before.peak_bytes if self.before else 0, KIB * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        )
         self._change(steps=(*others, done), peak_bytes=peak)
 
     def _change(self, **changes: Any) -> None:

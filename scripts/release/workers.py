@@ -17,6 +17,7 @@ from vela.graphs import errors
 from vela.scripts.release import ledger, plan
 
 GIB = 1 << 30
+ENDS_WITHIN_S = 10.0
 AT_REST = None  # what a worker says once it is done with a model; all else are lines of the ledger, and progress
 Told = Callable[[ledger.ModelLine], None]
 Progress = Callable[[str], None]
@@ -99,6 +100,9 @@ def release_side_by_side(
         while waiting or any(worker.wanted for worker in workers):
             _assign(waiting, workers, asked, crew, before)
             _listen(workers, told, progress)
+        for worker in workers:
+            worker.connection.close()  # it has nothing more to do, and ends by itself
+            worker.process.join(ENDS_WITHIN_S)
     finally:
         for worker in workers:
             worker.process.terminate()
