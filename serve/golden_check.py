@@ -6,7 +6,7 @@ from types import MappingProxyType
 import numpy as np
 from numpy.typing import NDArray
 
-from vela.graphs import errors, golden
+from vela.graphs import errors, golden, manifest
 from vela.serve import device as devices
 from vela.serve import engine
 
@@ -36,28 +36,48 @@ def check_golden(
     Raises:
         GoldenMismatch: a graph answers otherwise, not at all, or with numbers that are not finite.
     """
-    usual = expected.bounds["cpu" if device.kind == "cpu" else "gpu"]
+    usual = bound_on(expected, device)
     compared = 0
     for name, session in sessions.items():
         bound = max(usual, bounds.get(name, usual))
-        asked = [probe for probe in expected.probes if session.graph.fits(1, len(probe.ids))]
+        asked = fitting(expected, session.graph)
         for probe in asked if session.graph.sequence is None else asked[:FIXED_PROBES]:
-            _check_probe(session, probe, bound, pad_id)
+            for output, distance in distances(session, probe, pad_id).items():
+                if not distance <= bound:  # nan is no match
+                    raise _mismatch(session, probe, f"{output} {distance:.3g} away", f"at most {bound:.3g}")
             compared += 1
     return compared
 
 
-def _check_probe(session: engine.Session, probe: golden.Probe, bound: float, pad_id: int) -> None:
-    outputs = session.run(engine.pad_rows([probe.ids], session.graph, pad_id))
-    for name, values in outputs.items():
+def bound_on(expected: golden.Golden, device: devices.Device) -> float:
+    """Give the largest |Δ| that holds on a device."""
+    return expected.bounds["cpu" if device.kind == "cpu" else "gpu"]
+
+
+def fitting(expected: golden.Golden, graph: manifest.Graph) -> list[golden.Probe]:
+    """List the probes that a graph takes, those that separate mutants best first."""
+    return [probe for probe in expected.probes if graph.fits(1, len(probe.ids))]
+
+
+def distances(session: engine.Session, probe: golden.Probe, pad_id: int) -> dict[str, float]:
+    """Ask a graph one probe.
+
+    Returns:
+        By output, the largest |Δ| of any number; nan where one of them is.
+
+    Raises:
+        GoldenMismatch: an output has no golden answer, or one of another shape.
+        EngineError: the run failed.
+    """
+    found = {}
+    for name, values in session.run(engine.pad_rows([probe.ids], session.graph, pad_id)).items():
         wanted = probe.outputs.get(name)
         row = values[0][: len(probe.ids)] if values.ndim == 3 else values[0]
         if wanted is None or row.shape != wanted.shape:
-            found = f"{name} of shape {row.shape}"
-            raise _mismatch(session, probe, found, str({key: one.shape for key, one in probe.outputs.items()}))
-        distance = _distance(row, wanted)
-        if not distance <= bound:  # nan is no match
-            raise _mismatch(session, probe, f"{name} {distance:.3g} away", f"at most {bound:.3g}")
+            expected = str({key: one.shape for key, one in probe.outputs.items()})
+            raise _mismatch(session, probe, f"{name} of shape {row.shape}", expected)
+        found[name] = _distance(row, wanted)
+    return found
 
 
 def _distance(row: NDArray[np.float32], wanted: golden.Values) -> float:

@@ -21,10 +21,10 @@ from vela.verify import (
     engine_checks,
     explaining,
     fresh_process,
+    golden_writing,
     journal,
     meter,
     plan,
-    probes,
     recording,
     rows,
     runs,
@@ -187,14 +187,8 @@ def _keep_golden(subject: _Subject, ground: grounds.Ground, records: Sequence[re
     has_passed = all(found.verdict == "passed" for found in own)
     if ground.mutants is None or not (is_whole and has_passed):
         return
-    facts = {
-        "manifest_sha256": opened.manifest_sha256,
-        "checkpoint_sha256": subject.checkpoint_sha256,
-        "reference": ground.description,
-        "command": "vela verify-graph",
-    }
-    chosen = probes.choose_probes(ground.mutants, ground.answers)
-    golden.write(opened, probes.make_golden(chosen, ground.answers, ground.noise, facts, recording.tool_versions()))
+    origin = golden_writing.Origin(subject.checkpoint_sha256, "vela verify-graph")
+    golden.write(opened, golden_writing.make(opened, ground, ground.mutants, origin))
 
 
 def _with_probes(subject: _Subject, part: plan.GraphPlan, ground: grounds.Ground) -> plan.GraphPlan:

@@ -1,4 +1,4 @@
-"""Choose the inputs that best separate mutants of a checkpoint, and write its golden answers from them.
+"""Choose the inputs that best separate mutants of a checkpoint, and make its golden answers from them.
 
 Greedy: each probe is the one that adds most to what the ones before it show, each mutant counted by the share of its
 largest effect on the pool.
@@ -19,12 +19,21 @@ MOST_NUMBERS = 8192  # of one answer: token logits of long texts are many
 GPU_BOUND = 2 * bars.STRICT_GPU.max_probability
 
 
-def choose_probes(found: mutants.Mutants, expected: Mapping[str, reference.Answer]) -> list[cases.Case]:
+def choose_probes(
+    found: mutants.Mutants,
+    expected: Mapping[str, reference.Answer],
+    *,
+    most: int = golden.MOST_PROBES,
+    shortest: int | None = None,
+) -> list[cases.Case]:
     """Choose 8 to 32 cases of the pool, those that separate best first.
 
     Args:
         found: The mutants with their answers.
         expected: The checkpoint's answers, by case id.
+        most: How many at most.
+        shortest: Tokens of the shortest fixed graph; if no case chosen fits it, one that does is added, in the last
+            one's place where there is no room.
     """
     candidates = [case for case in found.pool.cases if _numbers(expected[case.id]) <= MOST_NUMBERS]
     effects = np.array(
@@ -38,7 +47,7 @@ def choose_probes(found: mutants.Mutants, expected: Mapping[str, reference.Answe
     shares = np.divide(effects, largest, out=np.zeros_like(effects), where=largest > 0)
     shown = np.zeros(len(shares))
     chosen: list[int] = []
-    while len(chosen) < min(golden.MOST_PROBES, len(candidates)):
+    while len(chosen) < min(most, len(candidates)):
         gains = np.maximum(shares - shown[:, None], 0.0).sum(axis=0)
         gains[chosen] = -1.0
         best = int(np.argmax(gains))
@@ -46,6 +55,10 @@ def choose_probes(found: mutants.Mutants, expected: Mapping[str, reference.Answe
             break
         chosen.append(best)
         shown = np.maximum(shown, shares[:, best] if len(shares) else shown)
+    fitting = [index for index, case in enumerate(candidates) if shortest is not None and case.tokens <= shortest]
+    if fitting and not set(chosen) & set(fitting):
+        totals = shares.sum(axis=0)
+        chosen[most - 1 :] = [max(fitting, key=lambda index: float(totals[index]))]
     return [candidates[index] for index in chosen]
 
 
