@@ -97,7 +97,11 @@ def command(
     cores = tuple(sorted(os.sched_getaffinity(0)))
     count = min(jobs or max(1, len(cores) // CORES_FOR_ONE), len(cores), len(asked.models))
     crew = workers.Crew(count, int(GIB * memory) if memory else run.free_memory_bytes(), cores)
-    found = run.release(asked, crew, lambda message: click.echo(message, err=True))
+    try:
+        found = run.release(asked, crew, lambda message: click.echo(message, err=True))
+    except KeyboardInterrupt:
+        click.echo(f"interrupted; the same command goes on from {work}", err=True)
+        raise SystemExit(1) from None
     shown = page.write(work, found)
     lines = [line for wanted in asked.models if (line := found.line(wanted.name))]
     if as_json:

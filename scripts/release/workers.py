@@ -7,6 +7,7 @@ with the one that started them, so that nothing works on in a folder which someb
 import multiprocessing
 import os
 import signal
+import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -106,6 +107,8 @@ def release_side_by_side(
     finally:
         for worker in workers:
             worker.process.terminate()
+            worker.process.join(ENDS_WITHIN_S)
+            worker.process.kill()  # one in the middle of a long forward has not heard of it
             worker.process.join()
             worker.connection.close()
 
@@ -176,6 +179,7 @@ def work(connection: Connection, asked: plan.ReleasePlan, cores: Sequence[int]) 
     """Release the models that come over a connection; a worker's whole life."""
     os.sched_setaffinity(0, cores)  # before anything counts cores
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal interrupts all; the one that started this ends it
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     threading.Thread(target=_end_with_parent, daemon=True).start()
     from vela.export import trace
     from vela.scripts.release import pipeline

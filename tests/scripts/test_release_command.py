@@ -82,6 +82,25 @@ def test_a_release_that_was_killed_goes_on_and_keeps_what_it_proved(
     assert processes_of(tmp_path) == []
 
 
+def test_an_interrupted_release_says_how_it_goes_on(checkpoints: dict[str, Path], tmp_path: Path) -> None:
+    running = subprocess.Popen(
+        command(checkpoints, tmp_path), stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
+    for line in running.stderr or ():
+        if "tiny-guard: export" in line:
+            break
+    os.killpg(running.pid, signal.SIGINT)  # as a terminal does: all of them at once
+
+    said = running.communicate(timeout=PATIENCE_S)[1]
+
+    assert running.returncode == 1
+    assert f"interrupted; the same command goes on from {tmp_path / 'work'}" in said
+    assert "Traceback" not in said
+    assert processes_of(tmp_path) == []
+    assert state_of(tmp_path, NAMES[0]).outcome == "running"
+    assert not (tmp_path / "store").exists()
+
+
 def test_misuse_is_said_before_anything_is_made(vela, tmp_path: Path) -> None:
     store_and_work = ["--store", str(tmp_path / "store"), "--work", str(tmp_path / "work")]
 
