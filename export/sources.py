@@ -6,9 +6,12 @@ A pinned model's files are compared with the model table's digests before anythi
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from vela.export import hub
 from vela.graphs import errors, model_table
+
+if TYPE_CHECKING:
+    from vela.export import hub
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +36,7 @@ def find_checkpoint(
     table: model_table.ModelTable | None = None,
     *,
     progress: Callable[[str], None] = lambda message: None,
-    source: hub.Hub | None = None,
+    source: "hub.Hub | None" = None,
 ) -> Source:
     """Find a checkpoint by name, folder, or both.
 
@@ -55,6 +58,8 @@ def find_checkpoint(
         return Source(name or folder.resolve().name, folder)
     entry = pins.find(name)
     if folder is None:
+        from vela.export import hub  # its client, only where something may be fetched
+
         folder = (source or hub.Hub()).fetch(entry, progress)
         model_table.check_deciding_files(folder, entry)
     else:

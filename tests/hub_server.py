@@ -1,13 +1,14 @@
 """A Hub on this machine that speaks the file protocol, and fails as it is told: for tests of export/hub.py.
 
 `GET /{organisation}/{name}/resolve/{revision}/{file}` answers as the Hub does: small files at once, large ones by a
-redirection to where they are stored, with `X-Repo-Commit`, `ETag` or `X-Linked-ETag`, sizes and ranges.
+redirection to another host, where they are stored, with `X-Repo-Commit`, `ETag` or `X-Linked-ETag`, sizes and ranges.
 Source: huggingface_hub 2.4, file_download.py, and its tests' expectations.
 """
 
+import gzip
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -16,9 +17,30 @@ from typing import Any, ClassVar
 from vela.graphs import digests, model_table
 
 LARGE = ".safetensors"  # what the Hub keeps apart
+DROP_S, DROPS = 0.02, 200
+REFUSALS: dict[str, tuple[int, dict[str, str]]] = {
+    "no revision": (404, {"X-Error-Code": "RevisionNotFound"}),
+    "no repository": (401, {"X-Error-Code": "RepoNotFound"}),
+    "no file": (404, {"X-Error-Code": "EntryNotFound"}),
+    "gated": (403, {"X-Error-Code": "GatedRepo"}),
+    "401": (401, {}),
+    "403": (403, {}),
+    "404": (404, {}),
+    "304": (304, {}),
+    "418": (418, {}),
+    "500": (500, {}),
+    "503": (503, {"Retry-After": "5"}),
+    "429": (429, {"Retry-After": "3"}),
+    "429 for long": (429, {"Retry-After": "3600"}),
+    "429 of the Hub": (429, {"RateLimit": '"resolvers";r=0;t=7'}),
+    "429 without end": (429, {"RateLimit": f'"api";r=0;t={"9" * 5000}', "Retry-After": "9" * 5000}),
+}
+BROKEN = ("breaks off", "stalls", "drips")  # half of it comes, then nothing, or hardly anything
 FAULTS = (
-    *("wrong byte", "truncated", "breaks off", "longer", "redirect loop", "429", "429 for long", "no revision"),
-    *("no repository", "no file", "gated", "500", "stalls", "closes"),
+    *REFUSALS,
+    *BROKEN,
+    *("wrong byte", "truncated", "longer", "length not stated", "compressed", "no ranges", "huge"),
+    *("redirect loop", "closes", "hangs"),
 )
 
 
@@ -29,13 +51,18 @@ class HubServer:
     Attributes:
         files: Content by repository, revision and name.
         faults: For a file name, what goes wrong, once for each entry; the last stays where it ends with `always`.
-        asked: Every request: file and range.
+        asked: Every request to the Hub: file and range.
+        credentials: What `Authorization` each request had, to the Hub and to where large files are stored.
+        address: The Hub's.
+        storage: Where large files are stored; another origin.
     """
 
     files: dict[tuple[str, str, str], bytes] = field(default_factory=dict)
     faults: dict[str, list[str]] = field(default_factory=dict)
     asked: list[tuple[str, str]] = field(default_factory=list)
+    credentials: list[tuple[str, str]] = field(default_factory=list)
     address: str = ""
+    storage: str = ""
     released: threading.Event = field(default_factory=threading.Event)
 
     def put(self, entry: model_table.ModelEntry, folder: Path) -> None:
@@ -44,10 +71,14 @@ class HubServer:
             self.files[entry.repository, entry.revision, name] = (folder / name).read_bytes()
 
     def fault_of(self, name: str) -> str:
+        """Say what goes wrong this time."""
         waiting = self.faults.get(name, [])
         if not waiting:
             return ""
-        return waiting[0].removesuffix(" always") if waiting[0].endswith("always") else waiting.pop(0)
+        found = waiting[0].removesuffix(" always") if waiting[0].endswith(" always") else waiting.pop(0)
+        if found and found not in FAULTS:
+            raise ValueError(f"no fault is called {found!r}")
+        return found
 
 
 @contextmanager
@@ -58,15 +89,21 @@ def serving() -> Iterator[HubServer]:
     class Handler(_Handler):
         hub = state
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    with ExitStack() as stack:
+        state.address, state.storage = (stack.enter_context(_listening(Handler)) for _ in range(2))
+        stack.callback(state.released.set)
+        yield state
+
+
+@contextmanager
+def _listening(handler: type["_Handler"]) -> Iterator[str]:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
     server.daemon_threads = True
-    state.address = f"http://127.0.0.1:{server.server_address[1]}"
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
     thread.start()
     try:
-        yield state
+        yield f"http://127.0.0.1:{server.server_address[1]}"
     finally:
-        state.released.set()
         server.shutdown()
         server.server_close()
         thread.join()
@@ -78,34 +115,34 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         parts = self.path.split("/", 5)
-        if parts[1] == "stored":
+        place = "storage" if parts[1] == "stored" else "hub"
+        self.hub.credentials.append((place, self.headers.get("authorization", "")))
+        if place == "storage":
             self._stored(*self.path.removeprefix("/stored/").split("/", 3))
-            return
-        repository, revision, name = "/".join(parts[1:3]), parts[4], parts[5]
+        else:
+            self._resolve("/".join(parts[1:3]), parts[4], parts[5])
+
+    def _resolve(self, repository: str, revision: str, name: str) -> None:
         self.hub.asked.append((name, self.headers.get("range", "")))
         content = self.hub.files.get((repository, revision, name))
         fault = self.hub.fault_of(name)
-        refusals: dict[str, tuple[int, dict[str, str]]] = {
-            "no revision": (404, {"X-Error-Code": "RevisionNotFound"}),
-            "no repository": (401, {"X-Error-Code": "RepoNotFound"}),
-            "no file": (404, {"X-Error-Code": "EntryNotFound"}),
-            "gated": (403, {"X-Error-Code": "GatedRepo"}),
-            "500": (500, {}),
-            "429": (429, {"Retry-After": "3"}),
-            "429 for long": (429, {"Retry-After": "3600"}),
-            "redirect loop": (302, {"Location": f"{self.hub.address}{self.path}"}),
-        }
-        if fault == "closes":
+        if fault in ("closes", "hangs"):
             self.close_connection = True
-        elif fault in refusals:
-            self._say(*refusals[fault])
-        elif content is None:
-            self._say(404, {"X-Error-Code": "EntryNotFound"})
+            if fault == "hangs":
+                self.hub.released.wait()
+        elif fault == "redirect loop":
+            self._say(302, {"Location": f"{self.hub.address}{self.path}"})
+        elif content is None or fault in REFUSALS:
+            self._say(*REFUSALS[fault or "no file"])
         elif name.endswith(LARGE):
-            self.hub.faults.setdefault(f"stored {name}", []).append(fault)
-            stored = f"{self.hub.address}/stored/{repository}/{revision}/{name}"
-            headers = {"Location": stored, "X-Linked-ETag": f'"{digests.sha256_of_bytes(content)}"'}
-            self._say(302, {**headers, "X-Linked-Size": str(len(content)), "X-Repo-Commit": revision})
+            self.hub.faults[f"stored {name}"] = [fault]
+            linked = {"X-Linked-ETag": f'"{digests.sha256_of_bytes(content)}"', "X-Linked-Size": str(len(content))}
+            if fault == "length not stated":
+                del linked["X-Linked-Size"]
+            elif fault == "huge":
+                linked["X-Linked-Size"] = str(1 << 50)
+            stored = f"{self.hub.storage}/stored/{repository}/{revision}/{name}"
+            self._say(302, {"Location": stored, **linked, "X-Repo-Commit": revision})
         else:
             self._send(content, fault, {"ETag": '"0"', "X-Repo-Commit": revision})
 
@@ -114,38 +151,54 @@ class _Handler(BaseHTTPRequestHandler):
         self._send(content, self.hub.fault_of(f"stored {file}"), {"ETag": '"1"'})
 
     def _say(self, status: int, headers: dict[str, str]) -> None:
+        # A body that trips over whoever takes it for the Hub's usual object.
+        body = b"" if status < 400 else b'["\xff"]'
+        self._begin(status, {"Content-Length": str(len(body)), "Content-Type": "application/json", **headers})
+        self.wfile.write(body)
+
+    def _begin(self, status: int, headers: dict[str, str]) -> None:
         self.send_response(status)
-        for key, value in {"Content-Length": "0", **headers}.items():
+        for key, value in headers.items():
             self.send_header(key, value)
         self.end_headers()
 
     def _send(self, content: bytes, fault: str, headers: dict[str, str]) -> None:
         begins = int(self.headers.get("range", "bytes=0-").removeprefix("bytes=").removesuffix("-"))
+        if fault == "no ranges":
+            begins = 0
         if begins >= len(content):
             self._say(416, {})
             return
-        if fault == "wrong byte":
-            content = content[:-1] + bytes([content[-1] ^ 1])
-        body = content[begins:]
-        if fault == "truncated":
-            body = body[: len(body) // 2]
+        body = {
+            "wrong byte": content[:-1] + bytes([content[-1] ^ 1]),
+            "longer": content + b"more",
+            "truncated": content[: begins + (len(content) - begins) // 2],
+        }.get(fault, content)[begins:]
+        if fault == "compressed":
+            body, begins, headers = gzip.compress(content), 0, {**headers, "Content-Encoding": "gzip"}
+        if fault in ("truncated", "longer"):
             headers = {**headers, "X-Linked-Size": str(len(content))}
-        elif fault == "longer":
-            body += b"more"
-            headers = {**headers, "X-Linked-Size": str(len(content))}
-        self.send_response(206 if begins else 200)
-        self.send_header("Content-Length", str(len(body)))
-        for key, value in headers.items():
-            self.send_header(key, value)
-        self.end_headers()
-        if fault in ("breaks off", "stalls"):
-            self.wfile.write(body[: len(body) // 2])
-            self.wfile.flush()
-            self.close_connection = True
-            if fault == "stalls":
-                self.hub.released.wait()
-            return
-        self.wfile.write(body)
+        if fault == "length not stated":
+            body, headers = b"%x\r\n%s\r\n0\r\n\r\n" % (len(body), body), {**headers, "Transfer-Encoding": "chunked"}
+        else:
+            headers = {**headers, "Content-Length": str(len(body))}
+        self._begin(206 if begins else 200, headers)
+        self._break(body, fault) if fault in BROKEN else self.wfile.write(body)
+
+    def _break(self, body: bytes, fault: str) -> None:
+        half = len(body) // 2
+        self.wfile.write(body[:half])
+        self.wfile.flush()
+        self.close_connection = True
+        if fault == "stalls":
+            self.hub.released.wait()
+        for place in range(half, half + DROPS if fault == "drips" else half):
+            try:
+                self.wfile.write(body[place : place + 1])
+            except OSError:
+                return  # whoever asked has left
+            if self.hub.released.wait(DROP_S):
+                return
 
     def log_message(self, format: str, *arguments: Any) -> None:
         """Say nothing."""

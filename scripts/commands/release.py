@@ -35,7 +35,13 @@ CORES_FOR_ONE = 4  # a forward of a 307M model uses as many well; more models th
     show_default=True,
     help="Prove graphs there too; repeatable.",
 )
-@click.option("--bar", type=click.Choice(["auto", "strict", "upstream"]), default="auto", show_default=True)
+@click.option(
+    "--bar",
+    type=click.Choice(["auto", "strict", "upstream"]),
+    default="auto",
+    show_default=True,
+    help="Bounds that decide; strict for FP32 weights.",
+)
 @click.option("--max-tokens", default=2048, show_default=True, type=click.IntRange(2), help="Longest dynamic case.")
 @click.option("--corpus", type=FILE, help="Your own texts, judged as well.")
 @click.option("--budget", type=click.FloatRange(0, min_open=True), help="Minutes that judging a model may take.")

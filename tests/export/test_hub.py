@@ -1,269 +1,263 @@
-"""Pinned files from a Hub that fails in every way: each a clear error, nothing wrong kept, and the next run goes on."""
+"""Pinned files from a Hub: what is right is kept, what is wrong is not, and what broke off is gone on from."""
 
-import dataclasses
+import resource
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
+import hub_case
 import hub_server
-import msgspec
 import pytest
 from huggingface_hub import constants, try_to_load_from_cache
 
-from vela.export import hub, sources
-from vela.graphs import digests, errors, model_table
+from vela.export import hub_cache
+from vela.graphs import errors
 
-NAMES = ("config.json", "model.safetensors", "tokenizer.json")
-WEIGHTS = "model.safetensors"
-REVISION = "0123456789abcdef" * 2 + "01234567"
-
-
-def content_of(name: str) -> bytes:
-    return name.encode() * (100_000 if name == WEIGHTS else 10)
+WEIGHTS = hub_case.WEIGHTS
+BEFORE = [(name, "") for name in hub_case.NAMES if name != WEIGHTS]
 
 
 @pytest.fixture
-def entry(tmp_path: Path) -> model_table.ModelEntry:
-    files = {name: digests.sha256_of_bytes(content_of(name)) for name in NAMES}
-    made = msgspec.structs.replace(
-        model_table.find_model("shield"), repository="someone/Tiny-Shield", revision=REVISION, files=files
-    )
-    (tmp_path / "source").mkdir()
-    for name in NAMES:
-        (tmp_path / "source" / name).write_bytes(content_of(name))
-    return made
+def case(tmp_path: Path) -> Iterator[hub_case.Case]:
+    with hub_case.opened(tmp_path) as made:
+        yield made
 
 
-@pytest.fixture
-def server(entry: model_table.ModelEntry, tmp_path: Path) -> Iterator[hub_server.HubServer]:
-    with hub_server.serving() as running:
-        running.put(entry, tmp_path / "source")
-        yield running
+def test_files_come_with_their_pinned_bytes_and_huggingface_hub_finds_them_too(case: hub_case.Case) -> None:
+    case.fetch()
+
+    assert [name for name, _ in case.server.asked] == list(hub_case.NAMES)
+    assert case.said == ["config.json: 110 bytes", "tokenizer.json: 140 bytes", "model.safetensors: 1,700,000 bytes"]
+    for name in hub_case.NAMES:
+        found = try_to_load_from_cache(case.entry.repository, name, cache_dir=case.cache, revision=hub_case.REVISION)
+        assert Path(str(found)).read_bytes() == hub_case.content_of(name)
 
 
-@pytest.fixture
-def waited() -> list[float]:
-    return []
-
-
-@pytest.fixture
-def client(server: hub_server.HubServer, tmp_path: Path, waited: list[float]) -> hub.Hub:
-    return hub.Hub(server.address, tmp_path / "cache", waited.append, stalled_s=0.3)
-
-
-def fetch(client: hub.Hub, entry: model_table.ModelEntry) -> Path:
-    return client.fetch(entry, lambda message: None)
-
-
-def leftovers(client: hub.Hub) -> list[str]:
-    """Name whatever is neither a right content nor a link to one."""
-    assert client.cache is not None
-    files = [path for path in client.cache.rglob("*") if path.is_file() and not path.name.endswith(".lock")]
-    return [path.name for path in files if digests.sha256_of_file(path) not in {path.name, path.resolve().name}]
-
-
-def test_files_come_with_their_pinned_bytes_and_huggingface_hub_finds_them_too(
-    client: hub.Hub, entry: model_table.ModelEntry, server: hub_server.HubServer
+def test_a_large_file_comes_from_another_host_which_is_not_given_the_token(
+    case: hub_case.Case, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    folder = fetch(client, entry)
+    monkeypatch.setenv("HF_TOKEN", "hf_secret")
 
-    model_table.check_checkpoint(folder, entry)
-    assert [name for name, _ in server.asked] == list(NAMES)
-    for name in NAMES:
-        found = try_to_load_from_cache(entry.repository, name, cache_dir=client.cache, revision=entry.revision)
-        assert Path(str(found)).read_bytes() == content_of(name)
+    case.fetch()
 
-
-def test_what_the_cache_holds_is_not_asked_for_again(
-    client: hub.Hub, entry: model_table.ModelEntry, server: hub_server.HubServer
-) -> None:
-    fetch(client, entry)
-    server.asked.clear()
-
-    fetch(client, entry)
-
-    assert server.asked == []
+    assert case.server.storage != case.server.address
+    assert case.server.credentials == [("hub", "Bearer hf_secret")] * 3 + [("storage", "")]
 
 
+def test_what_the_cache_holds_is_not_asked_for_again(case: hub_case.Case) -> None:
+    case.fetch()
+    case.server.asked.clear()
+
+    case.fetch()
+
+    assert case.server.asked == []
+
+
+@pytest.mark.parametrize("content", [b"damaged", hub_case.content_of(WEIGHTS)[:-1], b""])
 def test_a_file_that_was_damaged_in_the_cache_is_fetched_again_and_no_other(
-    client: hub.Hub, entry: model_table.ModelEntry, server: hub_server.HubServer
+    case: hub_case.Case, content: bytes
 ) -> None:
-    folder = fetch(client, entry)
-    (folder / WEIGHTS).resolve().write_bytes(b"damaged")
-    server.asked.clear()
+    folder = case.fetch()
+    (folder / WEIGHTS).resolve().write_bytes(content)
+    case.server.asked.clear()
 
-    fetch(client, entry)
+    case.fetch()
 
-    assert [name for name, _ in server.asked] == [WEIGHTS]
-    model_table.check_checkpoint(folder, entry)
+    assert case.server.asked == [(WEIGHTS, "")]
+    assert case.leftovers() == []
 
 
-@pytest.mark.parametrize(
-    ("fault", "words"),
-    [
-        ("wrong byte", r"found sha256 [0-9a-f]{64}; expected sha256 [0-9a-f]{64}, as pinned"),
-        ("longer", "more than the 1,700,000 bytes that were promised"),
-        ("redirect loop", "found redirections without an end"),
-        ("no revision", f"found no revision {REVISION} of someone/Tiny-Shield"),
-        ("no repository", r"found no repository that this account may read \(401\)"),
-        ("no file", "found no such file in the repository"),
-        ("gated", r"found a repository that asks for consent \(403\)"),
-        ("500", "found a Hub that answers 500"),
-        ("429 for long", r"found a Hub that asks to wait 3600 s \(429\)"),
-        ("closes", "a transfer that broke off after 0 bytes"),
-    ],
-)
-def test_each_failure_is_said_and_the_next_run_succeeds(
-    client: hub.Hub,
-    entry: model_table.ModelEntry,
-    server: hub_server.HubServer,
-    waited: list[float],
-    fault: str,
-    words: str,
+def test_a_content_that_has_no_name_yet_is_given_one_even_offline(
+    case: hub_case.Case, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    server.faults[WEIGHTS] = [f"{fault} always"]
+    (case.fetch() / WEIGHTS).unlink()
+    case.server.asked.clear()
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
 
-    with pytest.raises(errors.CheckpointError, match=words) as raised:
-        fetch(client, entry)
+    case.fetch()
 
-    assert str(raised.value).startswith(f"someone/Tiny-Shield at {REVISION[:12]}, {WEIGHTS}: found ")
-    assert raised.value.fix
-    assert raised.value.__cause__ is not None or fault == "wrong byte"
-    assert not any(path.name == WEIGHTS for path in client.cache.rglob("*"))  # nothing bears its name
-    assert sum(waited) <= hub.LONGEST_WAIT_S
-
-    server.faults.clear()
-    model_table.check_checkpoint(fetch(client, entry), entry)
-    assert leftovers(client) == []
+    assert case.server.asked == []
 
 
-def test_a_wrong_byte_is_thrown_away_and_not_gone_on_from(
-    client: hub.Hub, entry: model_table.ModelEntry, server: hub_server.HubServer
-) -> None:
-    server.faults[WEIGHTS] = ["wrong byte"]
+def test_a_wrong_byte_is_thrown_away_and_not_gone_on_from(case: hub_case.Case) -> None:
+    case.server.faults[WEIGHTS] = ["wrong byte"]
     with pytest.raises(errors.CheckpointError, match="as pinned"):
-        fetch(client, entry)
-    server.asked.clear()
+        case.fetch()
+    case.server.asked.clear()
 
-    fetch(client, entry)
+    case.fetch()
 
-    assert server.asked == [(WEIGHTS, ""), ("tokenizer.json", "")]
+    assert case.server.asked == [(WEIGHTS, "")]
 
 
 @pytest.mark.parametrize("fault", ["breaks off", "truncated", "stalls"])
-def test_a_transfer_that_breaks_off_goes_on_where_it_was(
-    client: hub.Hub, entry: model_table.ModelEntry, server: hub_server.HubServer, fault: str
-) -> None:
-    server.faults[WEIGHTS] = [fault]
+def test_a_transfer_that_breaks_off_goes_on_where_it_was(case: hub_case.Case, fault: str) -> None:
+    case.server.faults[WEIGHTS] = [fault]
 
-    model_table.check_checkpoint(fetch(client, entry), entry)
+    case.fetch()
 
-    assert [found for name, found in server.asked if name == WEIGHTS] == ["", "bytes=850000-"]
+    assert case.server.asked == [*BEFORE, (WEIGHTS, ""), (WEIGHTS, "bytes=850000-")]
+    assert case.said[-2:] == [
+        "model.safetensors: broken off at 850,000 bytes; going on",
+        "model.safetensors: 1,700,000 bytes, from 850,000 on",
+    ]
+    assert case.waited == []
+
+
+def test_a_hub_without_ranges_sends_the_file_from_its_beginning(case: hub_case.Case) -> None:
+    case.server.faults[WEIGHTS] = ["breaks off", "no ranges"]
+
+    case.fetch()
+
+    assert case.server.asked == [*BEFORE, (WEIGHTS, ""), (WEIGHTS, "bytes=850000-")]
+    assert case.said[-1] == "model.safetensors: 1,700,000 bytes"
+
+
+def test_a_line_that_only_drips_has_broken_too(case: hub_case.Case) -> None:
+    case.server.faults[WEIGHTS] = ["breaks off", "drips", "drips"]
+
+    case.fetch()
+
+    begun = [int(asked.removeprefix("bytes=").removesuffix("-")) for name, asked in case.server.asked[-2:]]
+    assert 0 < begun[0] - 1_275_000 < hub_server.DROPS / 2  # three quarters, and the drops
+    assert 0 < begun[1] - 1_487_500 < hub_server.DROPS / 2
 
 
 @pytest.mark.parametrize("fault", ["breaks off", "truncated"])
-def test_a_line_that_breaks_again_and_again_is_gone_on_from_by_the_next_run(
-    client: hub.Hub, entry: model_table.ModelEntry, server: hub_server.HubServer, fault: str
-) -> None:
-    server.faults[WEIGHTS] = [f"{fault} always"]
+def test_a_line_that_breaks_again_and_again_is_gone_on_from_by_the_next_run(case: hub_case.Case, fault: str) -> None:
+    case.server.faults[WEIGHTS] = [f"{fault} always"]
     with pytest.raises(errors.CheckpointError, match=r"broke off after 1,593,750 bytes .* Run again: it goes on from"):
-        fetch(client, entry)
-    server.faults.clear()
-    server.asked.clear()
+        case.fetch()
+    case.server.faults.clear()
+    case.server.asked.clear()
 
-    model_table.check_checkpoint(fetch(client, entry), entry)
+    case.fetch()
 
-    assert server.asked == [(WEIGHTS, "bytes=1593750-"), ("tokenizer.json", "")]
+    assert case.server.asked == [(WEIGHTS, "bytes=1593750-")]
+    assert case.leftovers() == []
 
 
-def test_a_beginning_that_is_not_the_file_s_is_dropped_and_the_file_fetched_whole(
-    client: hub.Hub, entry: model_table.ModelEntry, server: hub_server.HubServer
-) -> None:
-    server.faults[WEIGHTS] = ["breaks off always"]
+def test_a_process_that_ended_before_it_compared_leaves_nothing_to_fetch(case: hub_case.Case) -> None:
+    place = hub_cache.Place.of(case.cache, case.entry)
+    with place.held(case.entry.files[WEIGHTS], lambda: None) as part:
+        part.write_bytes(hub_case.content_of(WEIGHTS))
+
+    case.fetch()
+
+    assert case.server.asked == [*BEFORE, (WEIGHTS, "bytes=1700000-")]
+
+
+def test_a_beginning_that_is_not_the_file_s_is_dropped_and_the_file_fetched_whole(case: hub_case.Case) -> None:
+    case.server.faults[WEIGHTS] = ["breaks off always"]
     with pytest.raises(errors.CheckpointError, match="broke off"):
-        fetch(client, entry)
-    (part,) = client.cache.rglob("*.vela-partial")
+        case.fetch()
+    (part,) = case.cache.rglob("*.incomplete")
     part.write_bytes(b"another beginning")
-    server.faults.clear()
-    server.asked.clear()
+    case.server.faults.clear()
+    case.server.asked.clear()
 
-    model_table.check_checkpoint(fetch(client, entry), entry)
+    case.fetch()
 
-    assert server.asked[:2] == [(WEIGHTS, "bytes=17-"), (WEIGHTS, "")]
-    assert leftovers(client) == []
+    assert case.server.asked == [(WEIGHTS, "bytes=17-"), (WEIGHTS, "")]
+    assert case.leftovers() == []
 
 
-def test_a_hub_that_asks_to_wait_a_little_is_waited_for(
-    client: hub.Hub, entry: model_table.ModelEntry, server: hub_server.HubServer, waited: list[float]
+@pytest.mark.parametrize("fault", ["length not stated", "compressed"])
+@pytest.mark.parametrize("name", ["tokenizer.json", WEIGHTS])
+def test_an_answer_whose_length_is_not_the_file_s_is_taken_and_compared(
+    case: hub_case.Case, name: str, fault: str
 ) -> None:
-    server.faults["config.json"] = ["429", "429"]
+    case.server.faults[name] = [fault]
 
-    model_table.check_checkpoint(fetch(client, entry), entry)
+    case.fetch()
 
-    assert waited == [3.0, 3.0]
+    assert [asked for asked in case.server.asked if asked[0] == name] == [(name, "")]
 
 
-def test_a_hub_that_is_not_there_is_said(client: hub.Hub, entry: model_table.ModelEntry) -> None:
-    with pytest.raises(errors.CheckpointError, match="a transfer that broke off after 0 bytes"):
-        fetch(dataclasses.replace(client, endpoint="http://127.0.0.1:9"), entry)
+@pytest.mark.parametrize(
+    ("fault", "seconds"), [("429", 3.0), ("429 of the Hub", 8.0), ("503", 5.0), ("500", 1.0), ("closes", 1.0)]
+)
+def test_a_hub_that_asks_to_wait_a_little_is_waited_for(case: hub_case.Case, fault: str, seconds: float) -> None:
+    case.server.faults["config.json"] = [fault, "429"]
+
+    case.fetch()
+
+    assert case.waited == [seconds, 3.0]
+
+
+def test_a_hub_that_does_not_say_how_long_is_asked_less_and_less_often(case: hub_case.Case) -> None:
+    case.server.faults["config.json"] = ["500", "closes", "500"]
+
+    case.fetch()
+
+    assert case.waited == [1.0, 2.0, 4.0]
+
+
+def test_a_file_that_another_process_fetches_is_waited_for_and_not_fetched_twice(case: hub_case.Case) -> None:
+    place, sha256, told = hub_cache.Place.of(case.cache, case.entry), case.entry.files[WEIGHTS], threading.Event()
+    waiting = f"{WEIGHTS}: another process fetches it, waiting"
+    fetching = threading.Thread(
+        target=lambda: case.client.fetch(case.entry, lambda said: told.set() if said == waiting else None)
+    )
+
+    with place.held(sha256, lambda: None) as part:
+        fetching.start()
+        assert told.wait(10)
+        fetching.join(0.2)
+        assert fetching.is_alive()
+        part.write_bytes(hub_case.content_of(WEIGHTS))
+        place.keep(sha256)
+    fetching.join(10)
+
+    assert WEIGHTS not in {name for name, _ in case.server.asked}
+    case.fetch()
 
 
 def test_offline_takes_what_is_right_in_the_cache_and_names_what_is_not(
-    client: hub.Hub,
-    entry: model_table.ModelEntry,
-    server: hub_server.HubServer,
-    monkeypatch: pytest.MonkeyPatch,
+    case: hub_case.Case, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
     with pytest.raises(errors.CheckpointError, match=r"config\.json: found no such file; .* HF_HUB_OFFLINE is set"):
-        fetch(client, entry)
+        case.fetch()
+    assert not case.cache.exists()
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
-    folder = fetch(client, entry)
+    folder = case.fetch()
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
-    server.asked.clear()
+    case.server.asked.clear()
 
-    assert fetch(client, entry) == folder
+    assert case.fetch() == folder
 
     (folder / WEIGHTS).resolve().write_bytes(b"damaged")
     with pytest.raises(errors.CheckpointError, match=r"model\.safetensors: found sha256 [0-9a-f]{64}; expected"):
-        fetch(client, entry)
-    assert server.asked == []
+        case.fetch()
+    assert case.server.asked == []
 
 
-def test_a_name_leads_from_the_table_through_the_hub_to_its_folder(
-    client: hub.Hub, entry: model_table.ModelEntry
-) -> None:
-    table = model_table.ModelTable(1, "a test", (entry,))
+@pytest.mark.parametrize("blocked", ["models--someone--Tiny-Shield", ".locks", f"snapshots/{WEIGHTS}"])
+def test_a_cache_that_cannot_be_written_is_said(case: hub_case.Case, blocked: str) -> None:
+    if blocked.startswith("snapshots"):
+        (hub_cache.Place.of(case.cache, case.entry).snapshot / WEIGHTS).mkdir(parents=True)
+    else:
+        case.cache.mkdir()
+        (case.cache / blocked).write_text("a file where a folder belongs")
 
-    found = sources.find_checkpoint("someone/tiny-shield", None, table, source=client)
+    with pytest.raises(errors.CheckpointError, match="found a cache that cannot be used") as raised:
+        case.fetch()
 
-    assert (found.name, found.repository, found.revision) == ("shield", entry.repository, REVISION)
-    assert found.is_pinned
-    assert (found.folder / WEIGHTS).read_bytes() == content_of(WEIGHTS)
-
-
-def test_a_file_in_the_cache_that_would_decide_the_task_and_is_not_pinned_is_refused(
-    client: hub.Hub, entry: model_table.ModelEntry
-) -> None:
-    (fetch(client, entry) / "operating_point.json").write_text("{}")
-
-    with pytest.raises(errors.CheckpointError, match="a file that the pinned model does not have"):
-        sources.find_checkpoint("shield", None, model_table.ModelTable(1, "a test", (entry,)), source=client)
+    assert isinstance(raised.value.__cause__, OSError)
 
 
-def test_a_folder_that_is_named_is_compared_and_nothing_is_fetched(
-    client: hub.Hub, entry: model_table.ModelEntry, server: hub_server.HubServer, tmp_path: Path
-) -> None:
-    table = model_table.ModelTable(1, "a test", (entry,))
+def test_a_disk_that_is_full_is_said_and_what_fitted_is_gone_on_from(case: hub_case.Case) -> None:
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1_000_000, limits[1]))
+    try:
+        with pytest.raises(errors.CheckpointError, match=r"a cache that cannot be used .* Make room"):
+            case.fetch()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert not any(path.name == WEIGHTS for path in case.cache.rglob("*"))
+    case.server.asked.clear()
 
-    assert sources.find_checkpoint("shield", tmp_path / "source", table, source=client).revision == REVISION
+    case.fetch()
 
-    (tmp_path / "source" / "config.json").write_bytes(b"{}")
-    with pytest.raises(errors.CheckpointError, match="as pinned for someone/Tiny-Shield"):
-        sources.find_checkpoint("shield", tmp_path / "source", table, source=client)
-    assert server.asked == []
-
-
-def test_a_name_that_no_table_knows_needs_a_folder(tmp_path: Path) -> None:
-    assert sources.find_checkpoint("mine", tmp_path).name == "mine"
-    with pytest.raises(errors.CheckpointError, match="found the model name 'mine'"):
-        sources.find_checkpoint("mine", None)
+    assert case.server.asked == [(WEIGHTS, "bytes=1000000-")]

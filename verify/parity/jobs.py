@@ -127,17 +127,37 @@ class Plan:
         Raises:
             VerificationError: it is too large, does not parse, or two jobs or inputs share a name.
         """
-        with path.open("rb") as stream:
-            content = stream.read(JOBS_LIMIT_BYTES + 1)
-        if len(content) > JOBS_LIMIT_BYTES:
-            raise _unusable(path, f"more than {JOBS_LIMIT_BYTES:,} bytes")
+        return cls.from_raw(read_raw(path), path)
+
+    @classmethod
+    def from_raw(cls, raw: Any, path: Path) -> Self:
+        """Make a plan of what `read_raw` gave.
+
+        Raises:
+            VerificationError: it is no list of jobs, or two jobs or inputs share a name.
+        """
         try:
-            raw = json.loads(content)
             specs = msgspec.convert(raw, tuple[_Spec, ...])
             inputs = [spec["Inputs"] for spec in raw]
             return cls(tuple(spec.job_of_it() for spec in specs), digest_of_inputs(inputs))
         except (msgspec.MsgspecError, ValueError, RecursionError) as cause:
-            raise _unusable(path, str(cause)) from cause
+            raise unusable(path, str(cause)) from cause
+
+
+def read_raw(path: Path) -> Any:
+    """Read a jobs file's JSON.
+
+    Raises:
+        VerificationError: it is too large, or does not parse.
+    """
+    with path.open("rb") as stream:
+        content = stream.read(JOBS_LIMIT_BYTES + 1)
+    if len(content) > JOBS_LIMIT_BYTES:
+        raise unusable(path, f"more than {JOBS_LIMIT_BYTES:,} bytes")
+    try:
+        return json.loads(content)
+    except (ValueError, RecursionError) as cause:
+        raise unusable(path, str(cause)) from cause
 
 
 class _Input(msgspec.Struct, frozen=True):
@@ -170,7 +190,8 @@ def digest_of_inputs(inputs: list[list[dict[str, Any]]]) -> str:
     return digests.sha256_of_bytes(json.dumps(inputs, sort_keys=True).encode())
 
 
-def _unusable(path: Path, found: str) -> errors.VerificationError:
+def unusable(path: Path, found: str) -> errors.VerificationError:
+    """Make the error of a jobs file that cannot be used."""
     return errors.VerificationError(
         found,
         expected=f"a list of jobs with unique names and input ids, of at most {JOBS_LIMIT_BYTES:,} bytes",

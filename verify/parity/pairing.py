@@ -5,6 +5,10 @@ from typing import Self
 
 from vela.verify.parity import figures, jobs, measure, recording
 
+# Codes of the surface that say that a system failed, and not that it refused an input: two that fail alike agree in
+# nothing, such as two graphs that both give NaN.
+FAULTS = frozenset({"invalid_model_output", "unavailable", "internal_error", "deadline_exceeded", "overloaded"})
+
 
 @dataclass(frozen=True, slots=True)
 class Pairing:
@@ -40,7 +44,7 @@ class Pairing:
                 latencies += _timed(answer.latency_ns)
             if found.result is not None and wanted.result is not None:
                 differences.append(measure.measure(job, item_id, found.result, wanted.result))
-            elif found.result is None and wanted.result is None:
+            elif found.result is None and wanted.result is None and not _fault(found, wanted):
                 both_rejected += 1
             else:
                 blocks.append((item_id, _rejected(found, wanted)))
@@ -68,7 +72,15 @@ def _missing(found: recording.Answer | None, wanted: recording.Answer | None) ->
     return figures.Blocked("missing", f"no answer of the {' and the '.join(sides)}")
 
 
+def _fault(found: recording.Answer, wanted: recording.Answer) -> str:
+    """Give an error of either side that is none of its input."""
+    return next((one.error for one in (found, wanted) if one.error.partition(":")[0] in FAULTS), "")
+
+
 def _rejected(found: recording.Answer, wanted: recording.Answer) -> figures.Blocked:
+    if found.error and wanted.error:
+        detail = f"neither side answers, and not for what it is asked: {_fault(found, wanted)}"
+        return figures.Blocked("error", detail, expected=wanted.error, actual=found.error)
     side, error = ("candidate", found.error) if found.error else ("baseline", wanted.error)
     return figures.Blocked(
         "error", f"only the {side} rejects it: {error}", expected=wanted.error or None, actual=found.error or None

@@ -45,9 +45,9 @@ class Throughput(msgspec.Struct, frozen=True):
 
 
 class Thresholds(msgspec.Struct, frozen=True):
-    """Upstream's bounds."""
+    """Upstream's bounds; of probabilities null where a reduced copy's are only reported."""
 
-    probability: float
+    probability: float | None
     near_tie: float
     label: float
     spans: float

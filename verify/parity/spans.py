@@ -2,16 +2,20 @@
 
 A span is the same on both sides if label (in capitals), start and end are. Spans that are not are matched from left
 to right with an overlapping one of the same label, so that an edge that moved by a token does not hide a probability
-that moved by a half.
+that moved by a half. An answer may name one place twice: tokens that are bytes of one character share its place. The
+first is then compared with the other side's first; upstream compares sets of places, whatever their count.
 """
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
+from typing import TypeVar
 
 import numpy as np
 
 from vela.verify.parity import figures, lines
 
+Numbered = tuple[str, int, int, int]  # a span, and which it is of those of its label and place
+Key = TypeVar("Key", figures.SpanKey, Numbered)
 # Grounded answers have one kind of span, which systems call by different names.
 GROUNDED_LABEL = "HALLUCINATED"
 
@@ -20,10 +24,10 @@ def compare_spans(
     item_id: str, actual: lines.TokenResult, expected: lines.TokenResult, *, is_grounded: bool
 ) -> figures.Difference:
     """Measure two answers whose numbers are finite and whose token rows, if both have them, are of one shape."""
-    found, wanted = _keyed(actual.spans, is_grounded=is_grounded), _keyed(expected.spans, is_grounded=is_grounded)
-    mine, theirs = dict(found), dict(wanted)
+    mine, theirs = (_numbered(side.spans, is_grounded=is_grounded) for side in (actual, expected))
+    is_one_set = {key[:3] for key in mine} == {key[:3] for key in theirs}
     agrees = mine.keys() == theirs.keys()
-    common = [abs(value - theirs[key]) for key, value in found if key in theirs]
+    common = [abs(value - theirs[key]) for key, value in mine.items() if key in theirs]
     alone = sorted(mine.keys() - theirs.keys()), sorted(theirs.keys() - mine.keys())
     matched = [abs(mine[one] - theirs[other]) for one, other in match_overlapping(*alone)]
     rows, margins = _compare_tokens(actual.tokens, expected.tokens)
@@ -32,25 +36,23 @@ def compare_spans(
     return figures.Difference(
         item_id,
         upstream=figures.Figures(
-            np.array(common if agrees else ()), figures.flips(figures.INFINITE, differs=not agrees)
+            np.array(common if is_one_set else ()), figures.flips(figures.INFINITE, differs=not is_one_set)
         ),
         strict=figures.Figures(np.concatenate([common, matched, rows]), figures.flips(margin, differs=not agrees)),
         tokens=expected.input.tokens,
-        expected_only=tuple(alone[1]),
-        actual_only=tuple(alone[0]),
+        expected_only=tuple(key[:3] for key in alone[1]),
+        actual_only=tuple(key[:3] for key in alone[0]),
     )
 
 
-def match_overlapping(
-    left: Sequence[figures.SpanKey], right: Sequence[figures.SpanKey]
-) -> Iterator[tuple[figures.SpanKey, figures.SpanKey]]:
+def match_overlapping(left: Sequence[Key], right: Sequence[Key]) -> Iterator[tuple[Key, Key]]:
     """Match spans of one label that overlap, each at most once, from left to right."""
     others = _by_label(right)
     for label, mine in _by_label(left).items():
         theirs = others.get(label, [])
         first = second = 0
         while first < len(mine) and second < len(theirs):
-            (_, start, end), (_, other_start, other_end) = mine[first], theirs[second]
+            (start, end), (other_start, other_end) = mine[first][1:3], theirs[second][1:3]
             overlaps = start < other_end and other_start < end
             if overlaps:
                 yield mine[first], theirs[second]
@@ -58,15 +60,19 @@ def match_overlapping(
             second += overlaps or end > other_end
 
 
-def _keyed(spans: Iterable[lines.Span], *, is_grounded: bool) -> list[tuple[figures.SpanKey, float]]:
-    return [
-        ((GROUNDED_LABEL if is_grounded else span.label.upper(), span.start, span.end), float(span.probability or 0.0))
-        for span in spans
-    ]
+def _numbered(spans: Iterable[lines.Span], *, is_grounded: bool) -> dict[Numbered, float]:
+    """Give the probability of each span; those of one label and place, such as bytes of one character, are counted."""
+    seen: Counter[figures.SpanKey] = Counter()
+    found = {}
+    for span in spans:
+        key = (GROUNDED_LABEL if is_grounded else span.label.upper(), span.start, span.end)
+        found[*key, seen[key]] = float(span.probability or 0.0)
+        seen[key] += 1
+    return found
 
 
-def _by_label(spans: Iterable[figures.SpanKey]) -> dict[str, list[figures.SpanKey]]:
-    groups: dict[str, list[figures.SpanKey]] = defaultdict(list)
+def _by_label(spans: Iterable[Key]) -> dict[str, list[Key]]:
+    groups: dict[str, list[Key]] = defaultdict(list)
     for span in sorted(spans):
         groups[span[0]].append(span)
     return groups

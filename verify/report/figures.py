@@ -74,7 +74,7 @@ def draw_decades(decades: Sequence[int], bound: float | None, unit: str) -> Mark
         bound: The largest difference that the bar allows; None where it bounds none.
         unit: What a difference is called.
     """
-    figure, axes = _make_axes((0.0, len(decades)), (0.0, 1.26 * (1.0 + math.log10(max(10, *decades)))))
+    figure, axes = make_axes((0.0, len(decades)), (0.0, 1.26 * (1.0 + math.log10(max(10, *decades)))))
     # Decade i of the record lies between i and i + 1, so 1e-8, the first edge, is at 1.
     place = len(decades) if bound is None else 9.0 + math.log10(min(max(bound, SMALLEST), LARGEST))
     for index, count in enumerate(decades):
@@ -89,7 +89,7 @@ def draw_decades(decades: Sequence[int], bound: float | None, unit: str) -> Mark
         axes.plot([place, place], axes.get_ylim(), **BOUND_LINE)
         axes.text(place - 0.08, axes.get_ylim()[1], _name_bound(bound), ha="right", va="top", color=BOUND)
     said = ", ".join(f"{count:,} {name}" for count, name in zip(decades, _decade_names(), strict=True) if count)
-    return _as_inline(figure, f"{unit} by decade: {said}")
+    return as_inline(figure, f"{unit} by decade: {said}")
 
 
 def draw_runs(
@@ -106,7 +106,7 @@ def draw_runs(
     """
     places = _places(runs, field)
     heights = [*places[:, 1], *([_log10(bound)] if bound is not None else [])]
-    figure, axes = _make_axes(
+    figure, axes = make_axes(
         (float(np.min(places[:, 0])) - 0.15, float(np.max(places[:, 0])) + 0.15),
         (min(heights) - 0.2, max(heights) + 0.45),
     )
@@ -114,14 +114,14 @@ def draw_runs(
     for padding in PADDING_COLOURS:
         # A class that nobody knows is drawn as padded somehow.
         known = [run.padding_class if run.padding_class in PADDING_COLOURS else "some" for run in runs]
-        _draw_markers(axes, padding, places[[one == padding for one in known]])
+        draw_markers(axes, padding, places[[one == padding for one in known]])
     _draw_rings(axes, _places(lost, field))
     if bound is not None:
         axes.plot(axes.get_xlim(), [_log10(bound)] * 2, **BOUND_LINE)
         axes.annotate(_name_bound(bound), (axes.get_xlim()[1], _log10(bound)), (0, 4), **LABEL_OF_BOUND)
     beyond = sum(bound is not None and getattr(run, field) > bound for run in runs)
     said = f", {beyond:,} of them beyond the bound" if bound is not None else ""
-    return _as_inline(figure, f"{name} of {len(runs):,} runs by tokens{said}")
+    return as_inline(figure, f"{name} of {len(runs):,} runs by tokens{said}")
 
 
 def draw_layers(layers: Sequence[mutation.Layer], floor: float) -> Markup:
@@ -134,7 +134,7 @@ def draw_layers(layers: Sequence[mutation.Layer], floor: float) -> Markup:
     places = np.array([(number, _log10(layer.distance)) for number, layer in enumerate(layers, 1)])
     alone = np.array([(n, _log10(one.introduced)) for n, one in enumerate(layers, 1) if one.introduced is not None])
     heights = [*places[:, 1], *(alone[:, 1] if alone.size else ()), _log10(floor)]
-    figure, axes = _make_axes((0.5, len(layers) + 0.5), (min(heights) - 0.4, max(heights) + 0.5))
+    figure, axes = make_axes((0.5, len(layers) + 0.5), (min(heights) - 0.4, max(heights) + 0.5))
     (left, right), (low, high) = axes.get_xlim(), axes.get_ylim()
     for number in range(1, len(layers) + 1, 1 + len(layers) // 12):
         axes.annotate(f"{number}", (number, low), (0, -6), **LABEL_BELOW)
@@ -145,14 +145,14 @@ def draw_layers(layers: Sequence[mutation.Layer], floor: float) -> Markup:
     if alone.size:
         axes.plot(alone[:, 0], alone[:, 1], color=BARS, linewidth=1.0, linestyle=(0, (3, 2)), clip_on=False)
     axes.plot(places[:, 0], places[:, 1], color=BARS, linewidth=1.4, clip_on=False)
-    _draw_markers(axes, "none", places)
+    draw_markers(axes, "none", places)
     axes.plot([left, right], [_log10(floor)] * 2, **BOUND_LINE)
     axes.annotate(f"differs from {visible.small_number(floor)}", (right, _log10(floor)), (0, 4), **LABEL_OF_BOUND)
     first = next((layer.name for layer in layers if layer.distance > floor), "none")
-    return _as_inline(figure, f"distance of states after {len(layers)} layers; the first that differs: {first}")
+    return as_inline(figure, f"distance of states after {len(layers)} layers; the first that differs: {first}")
 
 
-def _make_axes(width: tuple[float, float], height: tuple[float, float]) -> tuple[Figure, Axes]:
+def make_axes(width: tuple[float, float], height: tuple[float, float]) -> tuple[Figure, Axes]:
     """Make axes without ticks of their own: matplotlib's cost ten times what the labels here do."""
     figure = Figure(figsize=SIZE_INCHES, dpi=72)
     FigureCanvasSVG(figure)
@@ -194,7 +194,7 @@ def _on_paper(axes: Axes, places: Points) -> Points:
     return np.unique(np.round(moved * STEPS_PER_POINT), axis=0) / STEPS_PER_POINT
 
 
-def _draw_markers(axes: Axes, padding: str, places: Points) -> None:
+def draw_markers(axes: Axes, padding: str, places: Points) -> None:
     """Draw one path for all markers of a class: circles and squares as caps of lines without length, triangles."""
     if not len(places):
         return
@@ -234,7 +234,7 @@ def _decade_names() -> list[str]:
     return [f"below {edges[0]}", *between, f"from {edges[-1]}"]
 
 
-def _as_inline(figure: Figure, label: str) -> Markup:
+def as_inline(figure: Figure, label: str) -> Markup:
     """Turn a figure into an element of the page; the label is for readers who do not see it."""
     stream = io.StringIO()
     figure.savefig(stream, format="svg", metadata={"Date": None, "Creator": None, "Format": None, "Type": None})

@@ -81,3 +81,22 @@ def test_a_window_s_number_that_is_not_finite_fails_although_the_maximum_hides_i
     other = label(0.9, 0.1, windows=windows((0, 510), values=[0.9, NAN]))
 
     assert not recorded.compare("sequence_windows", [one], [other]).passed
+
+
+@pytest.mark.parametrize("code", ["invalid_model_output", "unavailable", "internal_error"])
+def test_two_systems_that_fail_alike_agree_in_nothing(recorded, code):
+    wrong = {"error": {"code": code, "message": "logits with values that are not finite"}}
+
+    found = recorded.compare("sequence", [CLEAR, wrong], [CLEAR, wrong])
+
+    assert found.vela.verdicts == {"upstream": "failed", "strict": "failed"}
+    assert found.jobs[0].both_rejected == 0
+    assert "neither side answers, and not for what it is asked" in found.vela.jobs[0].verdicts["upstream"].reasons[0]
+
+
+def test_two_systems_that_refuse_an_input_alike_are_still_compared_without_it(recorded):
+    refused = {"error": {"code": "max_length_exceeded", "message": "unavailable"}}
+
+    found = recorded.compare("sequence", [CLEAR, refused], [CLEAR, {"error": "too long"}])
+
+    assert (found.passed, found.jobs[0].both_rejected) == (True, 1)

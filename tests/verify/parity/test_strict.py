@@ -137,6 +137,23 @@ def test_probabilities_of_spans_are_compared_where_the_sets_differ(recorded):
     assert "|Δp| 0.7 > 0.002 on p0999" in strict(found).reasons[0]
 
 
+def test_spans_of_one_label_and_place_are_compared_each_with_its_own(recorded):
+    twice = spans(("AGE", 0, 2, 0.9), ("AGE", 0, 2, 0.3))  # two bytes of one character
+    other = spans(("AGE", 0, 2, 0.9), ("AGE", 0, 2, 0.5))
+    once = spans(("AGE", 0, 2, 0.9))
+
+    same = recorded.compare("tokens", [twice], [twice])
+    moved = recorded.compare("tokens", [twice], [other])
+    fewer = recorded.compare("tokens", [twice], [once])
+
+    assert same.vela.verdicts == {"upstream": "passed", "strict": "passed"}
+    assert same.jobs[0].max_abs_delta == same.vela.jobs[0].max_abs_delta == 0.0
+    assert moved.vela.verdicts == {"upstream": "failed", "strict": "failed"}
+    assert moved.vela.jobs[0].max_abs_delta == pytest.approx(0.2)
+    assert fewer.vela.verdicts == {"upstream": "passed", "strict": "failed"}  # upstream compares sets
+    assert "1 of 1 span sets differ where 0 may: p0000" in strict(fewer).reasons[0]
+
+
 def test_spans_are_matched_from_left_to_right_by_label_and_overlap_each_once():
     left = [("A", 0, 5), ("A", 6, 9), ("B", 0, 3)]
     right = [("A", 4, 7), ("A", 8, 9), ("B", 3, 5), ("C", 0, 9)]
