@@ -102,12 +102,20 @@ def export_bundle(
         raise errors.ExportError(
             "an existing folder", expected="no folder", where=str(out), fix="Remove it, or choose another --out."
         )
+    plans = plan_graphs(source, plan)
+    if not plans:
+        raise errors.ExportError(
+            f"buckets of {', '.join(map(str, plan.buckets))} tokens",
+            expected=f"some of at most {source.head.max_tokens}, or --for cpu",
+            where="--buckets",
+            fix="Name lengths that the model takes; nothing was written.",
+        )
     staging = out.with_name(f".{out.name}.partial")
     shutil.rmtree(staging, ignore_errors=True)
     staging.mkdir(parents=True)
     listing = _link_checkpoint(source, staging)
     graphs = []
-    for graph_plan in plan_graphs(source, plan):
+    for graph_plan in plans:
         progress(f"{plan.name}: {graph_plan.id}")
         graphs.append(_write_graph(source, traces, graph_plan, staging, plan.storage))
     content = _manifest(source, plan, listing, tuple(graphs)).sealed()

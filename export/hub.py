@@ -72,6 +72,10 @@ class Hub:
             return
         if constants.is_offline_mode() and not place.has(sha256):
             raise hub_failures.offline(found, sha256, place.snapshot / name)
+        try:
+            get_session()  # is made when it is first asked for, of certificates and proxies that the environment names
+        except (OSError, ValueError) as cause:
+            raise hub_failures.no_client(cause) from cause
         with place.held(sha256, lambda: progress(f"{name}: another process fetches it, waiting")) as part:
             if not place.has(sha256):
                 self._download(entry, name, part, progress)

@@ -161,6 +161,16 @@ def no_cache(path: Path, cause: OSError) -> errors.CheckpointError:
     )
 
 
+def no_client(cause: Exception) -> errors.CheckpointError:
+    """Say that no connection can even be tried."""
+    return errors.CheckpointError(
+        f"settings of the network that cannot be used ({cause})",
+        expected="certificates and proxies that are there, or none named",
+        where="SSL_CERT_FILE, SSL_CERT_DIR, HTTPS_PROXY, HTTP_PROXY",
+        fix="Mend or unset these variables; nothing was fetched.",
+    )
+
+
 def offline(found: str, expected: str, path: Path) -> errors.CheckpointError:
     """Say that the cache does not have a file, and that nothing may be fetched."""
     return errors.CheckpointError(

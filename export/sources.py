@@ -51,12 +51,13 @@ def find_checkpoint(
         CheckpointError: neither leads to a checkpoint, or a pinned one has other files.
     """
     pins = table or model_table.load_table()
-    if name is None or not pins.knows(name):
+    chosen = name or (folder.resolve().name if folder else "")
+    if not pins.knows(chosen):
         if folder is None:
-            pins.find(name or "")
+            pins.find(chosen)
             raise _not_found("no checkpoint", "give --checkpoint DIR")
-        return Source(name or folder.resolve().name, folder)
-    entry = pins.find(name)
+        return Source(chosen, folder)
+    entry = pins.find(chosen)  # also of a folder that bears the name: it stands for exact bytes
     if folder is None:
         from vela.export import hub  # its client, only where something may be fetched
 

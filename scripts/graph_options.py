@@ -67,8 +67,8 @@ def read(buckets: str, batches: str, forms: str, weights: str, reduced: str) -> 
         raise click.UsageError("--reduced copies fixed graphs, of which --for cpu has none: add cuda or portable")
     return shapes.Shapes(
         forms=_forms(forms),
-        buckets=_numbers(buckets, "--buckets"),
-        batches=_numbers(batches, "--batch"),
+        buckets=_numbers(buckets, "--buckets", 2),
+        batches=_numbers(batches, "--batch", 1),
         storage="embedded" if weights == "embedded" else "reference",
         reduced=_reduced(reduced),
     )
@@ -92,8 +92,11 @@ def _reduced(text: str) -> "tuple[Precision, ...]":
     return tuple(precision for precision in TYPES if precision in wanted)
 
 
-def _numbers(text: str, option: str) -> tuple[int, ...]:
+def _numbers(text: str, option: str, least: int) -> tuple[int, ...]:
     try:
-        return tuple(sorted({int(part) for part in text.split(",")}))
+        found = tuple(sorted({int(part) for part in text.split(",")}))
     except ValueError as cause:
         raise click.BadParameter(f"{text!r} is no list of numbers", param_hint=option) from cause
+    if found[0] < least:
+        raise click.BadParameter(f"{found[0]} is below {least}", param_hint=option)
+    return found

@@ -45,6 +45,15 @@ def is_killed(connection: Connection, asked: plan.ReleasePlan, cores: Sequence[i
         connection.send(ledger.ModelLine(wanted.name, "published"))
 
 
+def is_cut_short(connection: Connection, asked: plan.ReleasePlan, cores: Sequence[int]) -> None:
+    """Be killed while the model `b` is told of: a length is written, and not what it promised."""
+    for wanted, _ in _given(connection):
+        if wanted.name == "b":
+            os.write(connection.fileno(), b"\0\0\1\0half")
+            os.kill(os.getpid(), signal.SIGKILL)
+        connection.send(ledger.ModelLine(wanted.name, "published"))
+
+
 def has_a_bug(connection: Connection, asked: plan.ReleasePlan, cores: Sequence[int]) -> None:
     """Raise what nobody expects."""
     connection.recv()

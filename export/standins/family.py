@@ -65,7 +65,15 @@ def write_family(out: Path, progress: Progress) -> model_table.ModelTable:
         raise errors.ExportError(
             "a folder that is not empty", expected="no folder", where=str(out), fix="Remove it, or choose another."
         )
-    out.mkdir(parents=True, exist_ok=True)
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as cause:
+        raise errors.ExportError(
+            f"a place where no folder can be made ({cause.strerror})",
+            expected="a place that you may write to",
+            where=str(out),
+            fix="Choose another.",
+        ) from cause
     corpus = [row.text for row in rows.read_corpus().texts]
     progress(f"a tokenizer of {VOCABULARY} pieces from {len(corpus)} texts")
     trained = tokenizers.build_tokenizer(corpus, VOCABULARY)

@@ -108,14 +108,13 @@ def command(
     except KeyboardInterrupt:
         click.echo(f"interrupted; the same command goes on from {work}", err=True)
         raise SystemExit(1) from None
-    shown = page.write(work, found)
     lines = [line for wanted in asked.models if (line := found.line(wanted.name))]
     if as_json:
         click.echo((work / "ledger.json").read_bytes(), nl=False)
     else:
         for text, colour in board.release_table(lines, with_graphs=with_graphs):
             click.echo(click.style(text, fg=COLOURS.get(colour)))
-    click.echo(f"ledger: {shown}", err=True)
+    click.echo(f"ledger: {work / page.PAGE_FILE}", err=True)
     raise SystemExit(_exit_code(lines))
 
 

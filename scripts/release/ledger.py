@@ -206,9 +206,30 @@ def read_ledger(work: Path) -> Ledger | None:
 
 def write_ledger(work: Path, ledger: Ledger) -> Path:
     """Replace the ledger; a reader sees the old one or the new one."""
-    target = work / LEDGER_FILE
-    staging = work / f".{LEDGER_FILE}.partial"
-    staging.unlink(missing_ok=True)
-    durable.write_file(staging, msgspec.json.format(msgspec.json.encode(ledger), indent=1) + b"\n")
-    durable.rename(staging, target)
+    return replace_file(work / LEDGER_FILE, msgspec.json.format(msgspec.json.encode(ledger), indent=1) + b"\n")
+
+
+def replace_file(target: Path, content: bytes) -> Path:
+    """Replace a file in one step.
+
+    Raises:
+        StoreError: it cannot be written.
+    """
+    staging = target.with_name(f".{target.name}.partial")
+    try:
+        staging.unlink(missing_ok=True)
+        durable.write_file(staging, content)
+        durable.rename(staging, target)
+    except OSError as cause:
+        raise cannot_write(target, cause) from cause
     return target
+
+
+def cannot_write(path: Path, cause: OSError) -> errors.StoreError:
+    """Say that a place cannot be written to."""
+    return errors.StoreError(
+        f"a place that cannot be written to ({cause.strerror})",
+        expected="a folder that you may write to, with room",
+        where=str(path),
+        fix="Make room or grant permission, or name another --work folder; what was proven stays.",
+    )

@@ -2,7 +2,6 @@
 
 from pathlib import Path
 
-from vela.graphs import durable
 from vela.scripts.release import ledger
 from vela.verify.report import page
 
@@ -54,12 +53,7 @@ def render(found: ledger.Ledger) -> str:
 
 def write(work: Path, found: ledger.Ledger) -> Path:
     """Write the page beside the ledger; a reader sees the old one or the new one."""
-    target = work / PAGE_FILE
-    staging = work / f".{PAGE_FILE}.partial"
-    staging.unlink(missing_ok=True)
-    durable.write_file(staging, render(found).encode())
-    durable.rename(staging, target)
-    return target
+    return ledger.replace_file(work / PAGE_FILE, render(found).encode())
 
 
 def _order(name: str) -> tuple[int, str]:

@@ -162,7 +162,7 @@ class _Making:
             found = standing.read_verdicts(opened, graph_ids, device)
         except errors.VelaError:
             return None  # a record is missing or damaged: the gate writes it again
-        same = all(stored.get(graph_id) == verdict for graph_id, verdict in found.items())
+        same = all(stored.get(name) == verdict and verdict.verdict == "passed" for name, verdict in found.items())
         return found if same else None
 
     def _publish(self, opened: bundles.Bundle) -> None:
@@ -171,8 +171,10 @@ class _Making:
             attestation.refresh(opened)
         else:
             attestation.write(opened, self.asked.sign_key)
-        published = stores.Store.create_or_open(self.asked.store).publish(self.folder)
-        was_there = self.before is not None and self.before.published == published.digest
+        store = stores.Store.create_or_open(self.asked.store)
+        there = store.models().get(opened.manifest.model.name)
+        published = store.publish(self.folder)
+        was_there = there is not None and there.digest == published.digest
         self._finish("kept" if was_there else "done", detail=published.digest)
         refused = self.line.refused_copies
         reason = f"published without {', '.join(refused)}: copies that did not pass" if refused else ""

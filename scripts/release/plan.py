@@ -76,7 +76,7 @@ class ReleasePlan:
     sign_key: Path | None = None
 
     def __post_init__(self) -> None:
-        names = [wanted.name for wanted in self.models]
+        names = [wanted.name.casefold() for wanted in self.models]
         repeated = sorted({name for name in names if names.count(name) > 1})
         if repeated or not names:
             raise errors.ExportError(
@@ -108,8 +108,11 @@ def choose_models(names: Sequence[str], table: model_table.ModelTable, checkpoin
     chosen = []
     for name in names:
         folder = Path(name)
-        if not table.knows(name) and (folder / "config.json").is_file():
-            chosen.append(Wanted.from_folder(folder))
-        else:
+        if table.knows(name) or not (folder / "config.json").is_file():
             chosen.append(Wanted.from_entry(table.find(name), checkpoints))
+            continue
+        wanted = Wanted.from_folder(folder)
+        # A pinned name stands for exact bytes: a folder that bears one has to have them.
+        pinned = table.find(wanted.name) if table.knows(wanted.name) else None
+        chosen.append(replace(Wanted.from_entry(pinned, None), folder=folder) if pinned else wanted)
     return tuple(chosen)

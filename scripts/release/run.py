@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 
 from vela.graphs import durable, errors, lock
-from vela.scripts.release import ledger, plan, workers
+from vela.scripts.release import ledger, page, plan, workers
 
 LOCK_FILE = ".release.lock"
 LEDGER_EVERY_S = 1.0  # at most so often, but for steps that end: a line changes with every graph
@@ -18,10 +18,15 @@ Progress = Callable[[str], None]
 
 
 def free_memory_bytes() -> int:
-    """Give what a release may take of this machine's memory unless it is told."""
+    """Give what a release may take of this machine's memory, or this container's, unless it is told."""
     lines = Path("/proc/meminfo").read_text().splitlines()
-    available = next(int(line.split()[1]) for line in lines if line.startswith("MemAvailable"))
-    return int(MEMORY_SHARE * 1024 * available)
+    available = 1024 * next(int(line.split()[1]) for line in lines if line.startswith("MemAvailable"))
+    try:
+        most, taken = (Path(f"/sys/fs/cgroup/memory.{name}").read_text().strip() for name in ("max", "current"))
+        available = available if most == "max" else min(available, int(most) - int(taken))
+    except (OSError, ValueError):
+        pass  # no such limit is stated here
+    return int(MEMORY_SHARE * max(0, available))
 
 
 def release(asked: plan.ReleasePlan, crew: workers.Crew, progress: Progress) -> ledger.Ledger:
@@ -39,7 +44,10 @@ def release(asked: plan.ReleasePlan, crew: workers.Crew, progress: Progress) -> 
         StoreError: another release is at work there, or its ledger cannot be used.
         ExportError: a model does not fit into memory.
     """
-    durable.make_folders(asked.work)
+    try:
+        durable.make_folders(asked.work)
+    except OSError as cause:
+        raise ledger.cannot_write(asked.work, cause) from cause
     try:
         with lock.hold(asked.work / LOCK_FILE, 0.0):
             book = _Book.open(asked)
@@ -47,8 +55,9 @@ def release(asked: plan.ReleasePlan, crew: workers.Crew, progress: Progress) -> 
             try:
                 workers.release_side_by_side(asked, crew, before, book.note, progress)
             finally:
-                book.write()
-            return book.current()
+                written = book.write()
+                page.write(asked.work, written)
+            return written
     except errors.StoreError as problem:
         if problem.where.endswith(LOCK_FILE):
             raise _at_work(asked.work) from problem
@@ -64,8 +73,10 @@ class _Book:
         self._runs = earlier.runs + 1 if earlier else 1
         self.before = earlier.models if earlier else ()
         kept = {line.name: line for line in self.before}
-        # What an earlier run said stands until this one says otherwise: a kill right now must not lose it.
-        self._lines = {wanted.name: kept.get(wanted.name, ledger.ModelLine(wanted.name)) for wanted in asked.models}
+        # What an earlier run proved stands until this one says otherwise: a kill right now must not lose it. But this
+        # run, which may ask for more, has not come to it.
+        waiting = {name: msgspec.structs.replace(line, outcome="waiting", reason="") for name, line in kept.items()}
+        self._lines = {wanted.name: waiting.get(wanted.name, ledger.ModelLine(wanted.name)) for wanted in asked.models}
         self._others = [line for line in self.before if line.name not in self._lines]
         self._written = 0.0
 
@@ -76,7 +87,7 @@ class _Book:
     def note(self, line: ledger.ModelLine) -> None:
         """Keep a model's line; what an earlier run proved is kept beside it until this run comes to it."""
         before = self._lines[line.name]
-        self._lines[line.name] = _over(before, line) if line.outcome == "running" else line
+        self._lines[line.name] = line if line.outcome == "published" else _over(before, line)
         is_end = line.outcome != "running" or (line.steps and line.steps[-1].state != "running")
         if is_end or time.monotonic() - self._written > LEDGER_EVERY_S:
             self.write()
@@ -95,10 +106,12 @@ class _Book:
             models=(*self._others, *self._lines.values()),
         )
 
-    def write(self) -> None:
-        """Write it into the work folder."""
-        ledger.write_ledger(self._asked.work, self.current())
+    def write(self) -> ledger.Ledger:
+        """Write it into the work folder, and give what was written."""
+        current = self.current()
+        ledger.write_ledger(self._asked.work, current)
         self._written = time.monotonic()
+        return current
 
 
 def _over(before: ledger.ModelLine, line: ledger.ModelLine) -> ledger.ModelLine:

@@ -51,15 +51,20 @@ def bundle_as_planned(
     written, planned = opened.manifest, bundle_writer.plan_graphs(source, asked)
     tools = {name: importlib.metadata.version(name) for name in bundle_writer.TOOLS}
     listing = {name: file.sha256 for name, file in written.sources.items()}
+    identity = asked.model_sha256 or digests.digest_of_listing(listing)
     same = (
         listing == source.listing()
         and [graph.id for graph in written.graphs] == [graph.id for graph in planned]
         and {graph.storage for graph in written.graphs} == {asked.storage}
-        and (written.model.name, written.model.revision) == (asked.name, asked.revision)
+        and _identity(written.model) == (asked.name, asked.repository, asked.revision, identity)
         and written.heads == (source.head,)
         and written.tools == tools
     )
     return opened if same else None
+
+
+def _identity(model: manifest.Model) -> tuple[str, str, str, str]:
+    return model.name, model.repository, model.revision, model.model_sha256
 
 
 def count_graphs(opened: bundles.Bundle) -> str:

@@ -131,9 +131,15 @@ def _assign(
         if idle is None:
             idle = _start(asked, crew, {worker.place for worker in workers})
             workers.append(idle)
+        try:
+            idle.connection.send((fitting, before.get(fitting.name)))
+        except OSError:  # it died while it had nothing to do: another takes its place
+            workers.remove(idle)
+            idle.process.join()
+            idle.connection.close()
+            continue
         waiting.remove(fitting)
         idle.wanted = fitting
-        idle.connection.send((fitting, before.get(fitting.name)))
 
 
 def _listen(workers: list[_Worker], told: Told, progress: Progress) -> None:
@@ -142,7 +148,7 @@ def _listen(workers: list[_Worker], told: Told, progress: Progress) -> None:
     for worker in [worker for worker in workers if worker.connection in ready]:
         try:
             said = worker.connection.recv()
-        except (EOFError, ConnectionResetError):
+        except (EOFError, OSError):  # it died, perhaps in the middle of a word
             workers.remove(worker)
             if worker.wanted is not None:
                 told(_lost(worker, worker.wanted))
@@ -160,8 +166,10 @@ def _lost(worker: _Worker, wanted: plan.Wanted) -> ledger.ModelLine:
     worker.process.join()
     worker.connection.close()
     code = worker.process.exitcode or 0
-    how = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
-    reason = f"its process {how}; signal 9 is mostly want of memory: run again, with fewer --jobs or more --memory"
+    if code < 0:
+        reason = f"its process was killed by signal {-code}; 9 is mostly want of memory: run again, with fewer --jobs"
+    else:
+        reason = f"its process ended with exit code {code}, a defect of Vela: its traceback stands among the messages"
     return ledger.ModelLine(wanted.name, "failed", reason)
 
 

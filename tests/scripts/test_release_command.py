@@ -37,21 +37,23 @@ def kill_when_published(running: subprocess.Popen, work: Path, name: str) -> Non
         assert running.poll() is None, "the release ended before it was killed"
         assert time.monotonic() < ends
         time.sleep(POLL_S)
+    started = children_of(running.pid)
+    assert started
     os.kill(running.pid, signal.SIGKILL)
     running.wait()
+    wait_for_the_end_of(started)
 
 
-def processes_of(work: Path) -> list[str]:
-    """Find processes that still hold the work folder in their command line."""
-    found = []
-    for path in Path("/proc").glob("[0-9]*/cmdline"):
-        try:
-            content = path.read_bytes().decode(errors="replace")
-        except OSError:
-            continue
-        if str(work) in content:
-            found.append(content)
-    return found
+def children_of(pid: int) -> list[int]:
+    """Give the processes that a process started and that still run."""
+    return [int(text) for path in Path(f"/proc/{pid}/task").glob("*/children") for text in path.read_text().split()]
+
+
+def wait_for_the_end_of(pids: list[int]) -> None:
+    ends = time.monotonic() + PATIENCE_S
+    while any(Path(f"/proc/{pid}").exists() for pid in pids):
+        assert time.monotonic() < ends, "a process outlived the release that started it"
+        time.sleep(POLL_S)
 
 
 def test_a_release_that_was_killed_goes_on_and_keeps_what_it_proved(
@@ -79,7 +81,6 @@ def test_a_release_that_was_killed_goes_on_and_keeps_what_it_proved(
     assert list(store.Store.open(tmp_path / "store").models()) == sorted(NAMES)
     assert [graph["id"] for name in NAMES for graph in lines[name]["graphs"]] == ["model", "model-unpadded"] * 2
     assert "2 of 2 models published" in (tmp_path / "work" / "ledger.html").read_text()
-    assert processes_of(tmp_path) == []
 
 
 def test_an_interrupted_release_says_how_it_goes_on(checkpoints: dict[str, Path], tmp_path: Path) -> None:
@@ -89,6 +90,8 @@ def test_an_interrupted_release_says_how_it_goes_on(checkpoints: dict[str, Path]
     for line in running.stderr or ():
         if "tiny-guard: export" in line:
             break
+    started = children_of(running.pid)
+    assert started
     os.killpg(running.pid, signal.SIGINT)  # as a terminal does: all of them at once
 
     said = running.communicate(timeout=PATIENCE_S)[1]
@@ -96,7 +99,7 @@ def test_an_interrupted_release_says_how_it_goes_on(checkpoints: dict[str, Path]
     assert running.returncode == 1
     assert f"interrupted; the same command goes on from {tmp_path / 'work'}" in said
     assert "Traceback" not in said
-    assert processes_of(tmp_path) == []
+    wait_for_the_end_of(started)
     assert state_of(tmp_path, NAMES[0]).outcome == "running"
     assert not (tmp_path / "store").exists()
 
@@ -109,6 +112,8 @@ def test_misuse_is_said_before_anything_is_made(vela, tmp_path: Path) -> None:
         (["shield", "shield"], 1, "found the models shield more than once"),
         (["--for", "cpu", "--reduced", "fp16"], 2, "--reduced copies fixed graphs"),
         (["--buckets", "many"], 2, "'many' is no list of numbers"),
+        (["--buckets", "1,64"], 2, "1 is below 2"),
+        (["--batch", "-3"], 2, "-3 is below 1"),
         (["--memory", "0.5", "shield"], 1, "found shield, reckoned to need"),
         (["--device", "abacus"], 1, "abacus"),
     ):

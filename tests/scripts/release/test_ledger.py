@@ -71,6 +71,61 @@ def test_a_run_that_ends_early_keeps_what_an_earlier_one_proved(tmp_path: Path) 
     assert [(step.name, step.key) for step in kept.steps] == [("export", ""), ("verify cpu", "key")]
 
 
+@pytest.mark.parametrize("ending", ["failed", "not_compared"])
+def test_a_model_that_ends_badly_takes_nothing_of_what_was_proved_before(tmp_path: Path, ending: str) -> None:
+    first = run.release(crews.plan_of("a", tmp_path), CREW, lambda message: None)
+    proven = msgspec.structs.replace(
+        first.models[0],
+        published="d",
+        graphs=(graph(cpu=verdict()),),
+        steps=(ledger.Step("verify cpu", "done", 9, "k"),),
+    )
+    ledger.write_ledger(tmp_path, msgspec.structs.replace(first, models=(proven,)))
+
+    book = run._Book.open(crews.plan_of("a", tmp_path))
+    book.note(line("a", ending, reason="the Hub was busy", steps=(ledger.Step("source", "failed"),)))
+
+    (kept,) = ledger.read_ledger(tmp_path).models
+    assert (kept.outcome, kept.reason, kept.published) == (ending, "the Hub was busy", "d")
+    assert kept.step("verify cpu").key == "k"
+    assert kept.graphs[0].verdicts == {"cpu": verdict()}
+
+
+def test_a_killed_worker_takes_nothing_of_what_was_proved_before(tmp_path: Path) -> None:
+    first = run.release(crews.plan_of("b", tmp_path), CREW, lambda message: None)
+    proven = msgspec.structs.replace(first.models[0], steps=(ledger.Step("verify cpu", "done", 9, "k"),))
+    ledger.write_ledger(tmp_path, msgspec.structs.replace(first, models=(proven,)))
+
+    crew = workers.Crew(1, ROOM, (0,), crews.is_killed)
+    (kept,) = run.release(crews.plan_of("b", tmp_path), crew, lambda message: None).models
+
+    assert kept.outcome == "failed"
+    assert kept.step("verify cpu").key == "k"
+
+
+def test_a_run_that_has_not_come_to_a_model_does_not_say_that_it_is_published(tmp_path: Path) -> None:
+    run.release(crews.plan_of("a b", tmp_path), CREW, lambda message: None)
+
+    book = run._Book.open(crews.plan_of("a b", tmp_path))
+    book.note(line("a", "running"))
+
+    assert [entry.outcome for entry in ledger.read_ledger(tmp_path).models] == ["running", "waiting"]
+
+
+def test_the_page_is_there_after_a_run_that_was_refused(tmp_path: Path) -> None:
+    asked = crews.plan_of("a", tmp_path, weight_bytes=1 << 60)
+
+    with pytest.raises(errors.ExportError, match="reckoned to need"):
+        run.release(asked, CREW, lambda message: None)
+
+    assert "0 of 1 models published" in (tmp_path / "ledger.html").read_text()
+
+
+def test_a_place_that_cannot_be_written_is_said() -> None:
+    with pytest.raises(errors.StoreError, match="a place that cannot be written to"):
+        run.release(crews.plan_of("a", Path("/proc/nowhere")), CREW, lambda message: None)
+
+
 def test_verdicts_of_another_file_of_that_name_are_not_kept(tmp_path: Path) -> None:
     first = run.release(crews.plan_of("a", tmp_path), CREW, lambda message: None)
     other = msgspec.structs.replace(graph(cpu=verdict()), sha256="0" * 64)

@@ -13,7 +13,7 @@ import pytest
 from vela.export import bundle_writer, trace, verification
 from vela.export.shapes import Shapes
 from vela.graphs import errors, model_table, store
-from vela.scripts.release import ledger, pipeline, plan
+from vela.scripts.release import ledger, pipeline, plan, standing
 from vela.serve.device import CPU, Device
 from vela.verify.options import GateOptions
 
@@ -94,8 +94,9 @@ def test_what_an_earlier_run_did_is_kept_and_published(
         ("source", "done"),
         ("export", "kept"),
         ("verify cpu", "kept"),
-        ("publish", "kept"),
+        ("publish", "done"),  # this store had nothing yet
     ]
+    assert run(asked, line)[0].step("publish").state == "kept"
     assert line.published == before.published
     assert line.step("verify cpu").seconds == before.step("verify cpu").seconds
     assert store.Store.open(asked.store).models()[NAME].digest == before.published
@@ -138,6 +139,23 @@ def test_a_step_that_did_not_end_is_done_again(asked: plan.ReleasePlan, before: 
         )
 
         assert run(asked, msgspec.structs.replace(before, steps=steps))[1] == ["verify"]
+
+
+def test_a_verdict_that_is_no_pass_is_never_kept(
+    asked: plan.ReleasePlan, before: ledger.ModelLine, run: Run, work: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read = standing.read_verdicts
+
+    def as_of_a_copy(*arguments: Any) -> dict[str, ledger.GraphVerdict]:
+        found = read(*arguments)
+        return found | {"model": msgspec.structs.replace(found["model"], verdict="failed")}
+
+    monkeypatch.setattr(standing, "read_verdicts", as_of_a_copy)
+    (first, *others) = before.graphs
+    failed = msgspec.structs.replace(first.verdicts["cpu"], verdict="failed")
+    stored = msgspec.structs.replace(before, graphs=(msgspec.structs.replace(first, verdicts={"cpu": failed}), *others))
+
+    assert run(asked, stored)[1] == ["verify"]
 
 
 def test_a_record_that_was_edited_is_judged_again(
@@ -244,9 +262,24 @@ def test_a_checkpoint_that_is_not_there_fails_its_model_only(asked: plan.Release
     assert "no such folder" in lines[0].reason
 
 
+def test_a_folder_that_bears_a_pinned_name_has_to_have_the_pinned_bytes(
+    asked: plan.ReleasePlan, checkpoints: dict[str, Path], tmp_path: Path
+) -> None:
+    other = Path(shutil.copytree(checkpoints[NAME], tmp_path / "shield"))
+    chosen = dataclasses.replace(asked, models=plan.choose_models([str(other)], asked.table, None))
+
+    (line,) = pipeline.release_all(chosen, lambda message: None)
+
+    assert line.outcome == "failed"
+    assert "as pinned for vllm-sr/Vela-1.0-Encoder-307M-Shield" in line.reason
+    assert not asked.store.exists()
+
+
 def test_a_plan_names_each_model_once_and_begins_on_the_cpu(asked: plan.ReleasePlan) -> None:
     with pytest.raises(errors.ExportError, match="the models tiny-guard more than once"):
         dataclasses.replace(asked, models=asked.models * 2)
+    with pytest.raises(errors.ExportError, match="more than once"):
+        dataclasses.replace(asked, models=(*asked.models, dataclasses.replace(asked.models[0], name="Tiny-Guard")))
     with pytest.raises(errors.ExportError, match="found no model"):
         dataclasses.replace(asked, models=())
     with pytest.raises(ValueError, match="devices start with the CPU"):
@@ -262,5 +295,8 @@ def test_models_are_chosen_from_the_table_or_by_folder(checkpoints: dict[str, Pa
     assert chosen[0].folder == tmp_path / "shield"
     assert chosen[0].weight_bytes == 4 * table.find("shield").parameters
     assert len(plan.choose_models([], table, None)) == 12
+    other = Path(shutil.copytree(checkpoints[NAME], tmp_path / "Shield"))
+    (bearing,) = plan.choose_models([str(other)], table, None)
+    assert (bearing.name, bearing.is_pinned, bearing.folder) == ("shield", True, other)
     with pytest.raises(errors.CheckpointError, match="the model name 'sheild'"):
         plan.choose_models(["sheild"], table, None)

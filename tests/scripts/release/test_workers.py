@@ -1,7 +1,11 @@
 """Models side by side: memory, cores, and processes that die. The workers are those of tests/crews.py."""
 
+import multiprocessing
+import os
+import signal
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import crews
 import pytest
@@ -64,7 +68,7 @@ def test_a_model_that_can_never_fit_is_refused_before_anything_is_begun(tmp_path
         release(asked, workers.Crew(1, 4 << 30, (0,), crews.has_a_bug))
 
 
-def test_workers_share_the_cores_and_keep_to_theirs(tmp_path: Path) -> None:
+def test_workers_share_the_cores() -> None:
     crew = workers.Crew(2, ROOM, (0, 1, 2, 3, 4), crews.publishes)
 
     assert [crew.cores_of(0), crew.cores_of(1)] == [(0, 2, 4), (1, 3)]
@@ -76,13 +80,51 @@ def test_a_worker_that_is_killed_fails_its_model_and_no_other(tmp_path: Path) ->
     said = ends(release(crews.plan_of("a b c", tmp_path), workers.Crew(1, ROOM, (0,), crews.is_killed)))
 
     assert {name: line.outcome for name, line in said.items()} == {"a": "published", "b": "failed", "c": "published"}
-    assert "was killed by signal 9" in said["b"].reason
+    assert "was killed by signal 9; 9 is mostly want of memory" in said["b"].reason
+
+
+def test_a_worker_that_is_killed_in_the_middle_of_a_word_fails_its_model_and_no_other(tmp_path: Path) -> None:
+    said = ends(release(crews.plan_of("a b c", tmp_path), workers.Crew(1, ROOM, (0,), crews.is_cut_short)))
+
+    assert {name: line.outcome for name, line in said.items()} == {"a": "published", "b": "failed", "c": "published"}
+
+
+def test_a_worker_that_died_at_rest_is_replaced(tmp_path: Path) -> None:
+    asked = crews.plan_of("a", tmp_path)
+    ours, theirs = multiprocessing.Pipe()
+    theirs.close()
+    dead = workers._Worker(SimpleNamespace(join=lambda: None), ours, 0)
+    crew, waiting, present = workers.Crew(1, ROOM, (0,), crews.publishes), [*asked.models], [dead]
+
+    workers._assign(waiting, present, asked, crew, {})
+
+    (other,) = present
+    try:
+        assert (waiting, other.wanted) == ([], asked.models[0])
+        assert other.connection.recv().outcome == "running"
+    finally:
+        other.process.terminate()
+        other.process.join()
+
+
+def test_a_worker_keeps_to_its_cores_before_it_loads_anything(monkeypatch: pytest.MonkeyPatch) -> None:
+    ours, theirs = multiprocessing.Pipe()
+    ours.close()
+    before = os.sched_getaffinity(0)
+    monkeypatch.setattr(signal, "signal", lambda *_: None)
+    monkeypatch.setattr(workers, "_end_with_parent", lambda: None)
+    try:
+        workers.work(theirs, None, (min(before),))
+
+        assert os.sched_getaffinity(0) == {min(before)}
+    finally:
+        os.sched_setaffinity(0, before)
 
 
 def test_a_worker_with_a_bug_fails_its_model_and_shows_its_traceback(tmp_path: Path, capfd) -> None:
     said = ends(release(crews.plan_of("a", tmp_path), workers.Crew(1, ROOM, (0,), crews.has_a_bug)))
 
-    assert "ended with exit code 1" in said["a"].reason
+    assert "ended with exit code 1, a defect of Vela" in said["a"].reason
     assert "RuntimeError: a bug" in capfd.readouterr().err
 
 
