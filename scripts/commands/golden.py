@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Literal, TypeVar
 import click
 import msgspec
 
+from vela.scripts import finite
+
 if TYPE_CHECKING:
     from vela.serve.golden_asking import Subject
     from vela.verify.upstream_sides import Asking, Side
@@ -65,7 +67,7 @@ def write(
 @click.option("--table", type=FILE, help="With --upstream: a model table in place of the one that ships.")
 @click.option(
     "--tolerance",
-    type=click.FloatRange(0, 0.05, min_open=True),
+    type=finite.FiniteRange(0, 0.05, min_open=True),
     help="With --upstream: largest |Δ| of a probability; 1e-4 by default.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object for each graph or model.")

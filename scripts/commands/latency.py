@@ -5,6 +5,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
+from vela.scripts import finite
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
@@ -48,7 +50,7 @@ def measuring_options(command: "Callable[..., None]") -> "Callable[..., None]":
             "--answer-tolerance",
             default=0.0,
             show_default=True,
-            type=click.FloatRange(0),
+            type=finite.FiniteRange(0),
             help="How far a number under load may be from the one alone; the profile batching needs 1e-4.",
         ),
         click.option(
@@ -56,7 +58,7 @@ def measuring_options(command: "Callable[..., None]") -> "Callable[..., None]":
             "timeout_s",
             default=120.0,
             show_default=True,
-            type=click.FloatRange(0, min_open=True),
+            type=finite.FiniteRange(0, min_open=True),
             help="Seconds after which a request has failed.",
         ),
         click.option("--api-key-file", type=FILE, help="Send this file's first line as a bearer token."),
@@ -156,13 +158,13 @@ def run(
     "--tolerance",
     default=0.0,
     show_default=True,
-    type=click.FloatRange(0),
+    type=finite.FiniteRange(0),
     help="How much slower than the first side another may be: 0.02 is 2 %.",
 )
 @click.option("--same-answers", is_flag=True, help="Sides must answer alike, within --answer-tolerance.")
 @click.option(
     "--max-load",
-    type=click.FloatRange(0),
+    type=finite.FiniteRange(0),
     help="Load that others may make while a round counts; the number of cores by default.",
 )
 @click.option(
@@ -170,7 +172,7 @@ def run(
     "patience_s",
     default=120.0,
     show_default=True,
-    type=click.FloatRange(0),
+    type=finite.FiniteRange(0),
     help="Seconds to wait for others to be done before a round is given up.",
 )
 @click.option("--html", type=OUT, help="Write a page with plots to this file.")

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Literal
 
 import click
 
+from vela.scripts import finite
+
 if TYPE_CHECKING:
     from vela.graphs.model_table import ModelTable
     from vela.verify.parity.side import Side
@@ -78,7 +80,7 @@ def corpus(
     "--load-seconds",
     default=20.0,
     show_default=True,
-    type=click.FloatRange(0, 600),
+    type=finite.FiniteRange(0, 600),
     help="How long four callers ask at once, for each job; 0 for not at all.",
 )
 @TABLE

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from vela.scripts import graph_options
+from vela.scripts import finite, graph_options
 
 if TYPE_CHECKING:
     from vela.scripts.release import ledger
@@ -44,9 +44,9 @@ CORES_FOR_ONE = 4  # a forward of a 307M model uses as many well; more models th
 )
 @click.option("--max-tokens", default=2048, show_default=True, type=click.IntRange(2), help="Longest dynamic case.")
 @click.option("--corpus", type=FILE, help="Your own texts, judged as well.")
-@click.option("--budget", type=click.FloatRange(0, min_open=True), help="Minutes that judging a model may take.")
+@click.option("--budget", type=finite.FiniteRange(0, min_open=True), help="Minutes that judging a model may take.")
 @click.option("--jobs", type=click.IntRange(1), help="Models side by side; one for every four cores by default.")
-@click.option("--memory", type=click.FloatRange(0, min_open=True), help="GiB for all of them; 0.8 of what is free.")
+@click.option("--memory", type=finite.FiniteRange(0, min_open=True), help="GiB for all of them; 0.8 of what is free.")
 @click.option("--sign-key", type=FILE, help="Sign each bundle's statement with this ed25519 key (PEM).")
 @click.option("--graphs", "with_graphs", is_flag=True, help="List every graph.")
 @click.option("--json", "as_json", is_flag=True, help="Print the ledger as JSON.")

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, get_args
 
 import click
 
+from vela.scripts import finite
 from vela.serve.policy import Profile
 
 if TYPE_CHECKING:
@@ -61,7 +62,7 @@ if TYPE_CHECKING:
     "reload_s",
     default=5.0,
     show_default=True,
-    type=click.FloatRange(0),
+    type=finite.FiniteRange(0),
     help="Seconds between looks at the store for newer bundles; 0 for never.",
 )
 @click.option(

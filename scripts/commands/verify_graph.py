@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from vela.graphs import contract
+from vela.scripts import finite
 
 if TYPE_CHECKING:
     from vela.graphs import bundle as bundles
@@ -39,7 +40,9 @@ COLOURS = {"passed": "green", "failed": "red", "not_compared": "yellow"}
     help="Judge this graph only; repeatable. By default all, and on a GPU those that it would serve.",
 )
 @click.option("--threads", type=click.IntRange(1), help="Threads of a forward; all cores of this process by default.")
-@click.option("--budget", type=click.FloatRange(0, min_open=True), help="Minutes that it may take; see docs/verify.md.")
+@click.option(
+    "--budget", type=finite.FiniteRange(0, min_open=True), help="Minutes that it may take; see docs/verify.md."
+)
 @click.option("--fresh", is_flag=True, help="Start anew where an earlier run of this was interrupted.")
 @click.option("--rejudge", is_flag=True, help="Judge stored records under --bar; run and write nothing.")
 @click.option("--out", type=FOLDER, help="Write the record of a graph file here; without it none is written.")

@@ -129,6 +129,7 @@ def parse_url(text: str) -> tuple[callers.Address, str]:
     try:
         parts = urlsplit(text)
         port = parts.port if parts.port is not None else DEFAULT_PORT
+        (parts.hostname or "").encode("idna")
     except ValueError:
         parts, port = urlsplit(""), 0
     prefix = parts.path.rstrip("/")

@@ -6,6 +6,7 @@ import signal
 import socket
 import subprocess
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -42,7 +43,13 @@ def started(
     Raises:
         VerificationError: a command cannot be run, ends, or does not become ready.
     """
+    for one in asked:  # what is wrong with the last is said before the first is started
+        if one.is_command:
+            one.words(0)
+        else:
+            one.running(headers)
     with ExitStack() as running:
+        running.enter_context(_ending_when_told())
         found = []
         for one in asked:
             if one.is_command:
@@ -53,6 +60,24 @@ def started(
             else:
                 found.append(one.running(headers))
         yield tuple(found)
+
+
+@contextmanager
+def _ending_when_told() -> Iterator[None]:
+    """Let a request to end, such as `timeout` sends, end what was started too."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {number: signal.signal(number, _end_self) for number in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _end_self(number: int, _: object) -> None:
+    raise SystemExit(f"ended by signal {number}")
 
 
 @contextmanager

@@ -64,7 +64,7 @@ def compare(comparison: Comparison, device_class: record.DeviceClass) -> record.
     tallies = [
         (verdict.Tally(found, "upstream", upstream), verdict.Tally(found, "strict", strict)) for found in pairings
     ]
-    extras = tuple(_extras(*pair) for pair in tallies)
+    extras = tuple(_extras(*pair, _revisions(pair[0].pairing.job.job, comparison)) for pair in tallies)
     return record.ParityRecord(
         format=record.FORMAT,
         baseline="runtime" if device_class == "reduced" else "legacy",
@@ -194,12 +194,22 @@ def _throughput(load: lines.Load | None) -> record.Throughput | None:
     return record.Throughput(load.concurrency, load.calls / load.seconds, quantiles.p50, quantiles.p95)
 
 
-def _extras(upstream: verdict.Tally, strict: verdict.Tally) -> record.JobExtras:
+def _revisions(name: str, comparison: Comparison) -> record.Sides[str]:
+    """Give which model each side says that it asked."""
+    stated = [
+        next((job.revision for job in found.header.jobs if job.job == name), "") if found.header else ""
+        for _, found in _named(comparison)
+    ]
+    return record.Sides(*stated)
+
+
+def _extras(upstream: verdict.Tally, strict: verdict.Tally, revisions: record.Sides[str]) -> record.JobExtras:
     pairs = strict.pairing
     selects = [each.selects for each in pairs.differences if each.selects is not None]
     flips = sum(each.flips.size for each in strict.figures)
     return record.JobExtras(
         job=pairs.job.job,
+        revisions=revisions,
         verdicts={"upstream": verdict.judge_job(upstream), "strict": verdict.judge_job(strict)},
         agreement=strict.agreement,
         excused=flips - strict.lost,

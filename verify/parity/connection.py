@@ -49,7 +49,9 @@ class Server:
         try:
             parts = urlsplit(url)
             port = parts.port
-        except ValueError:
+            (parts.hostname or "").encode("idna")
+            parts.path.encode("ascii")
+        except ValueError:  # a UnicodeError is one
             parts, port = urlsplit(""), None
         if parts.scheme not in ("http", "https") or not parts.hostname or parts.username or parts.query:
             raise errors.VerificationError(

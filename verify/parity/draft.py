@@ -56,7 +56,12 @@ class Draft:
         """
         require_free(target)
         path = target.with_name(target.name + SUFFIX)
-        with open(os.open(path, os.O_RDWR | os.O_CREAT, 0o644), "r+b") as stream:
+        try:
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+        except OSError as cause:
+            found = f"a place that cannot be written to ({cause.strerror})"
+            raise _unusable(path, found, "a folder that you may write to", "Name another file with --out.") from cause
+        with open(descriptor, "r+b") as stream:
             _lock(stream, path)
             made = cls(target, stream)
             made._take_up(path, header)
@@ -83,7 +88,7 @@ class Draft:
 
     def _take_up(self, path: Path, header: bytes) -> None:
         first = self.stream.readline(recording.LINE_LIMIT_BYTES)
-        if not first.endswith(b"\n"):  # nothing, or a header that was torn: no answer can stand behind it
+        if header.startswith(first) and first != header:  # nothing, or a torn header: no answer stands behind it
             self.stream.seek(0)
             self.stream.truncate()
             self.append(header)

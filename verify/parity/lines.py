@@ -102,9 +102,11 @@ class Load(msgspec.Struct, frozen=True):
 
 
 class Read(msgspec.Struct, frozen=True):
-    """How much of an input was read."""
+    """How much of an input was read, and in how many windows, where that was recorded."""
 
     tokens: _Place | None = None
+    processed_tokens: _Place | None = None
+    windows: _Place | None = None
 
 
 class ValueWindow(msgspec.Struct, frozen=True):

@@ -128,6 +128,7 @@ class JobExtras(msgspec.Struct, frozen=True):
 
     Attributes:
         job: Its name.
+        revisions: Which model each side says that it asked; empty where a file has no header.
         verdicts: Of upstream's bar and of Vela's, with reasons.
         agreement: Share of decisions that agree, stated labels and selected sets included.
         excused: Decisions that differ and are near ties of the baseline.
@@ -141,6 +142,7 @@ class JobExtras(msgspec.Struct, frozen=True):
     """
 
     job: str
+    revisions: Sides[str]
     verdicts: dict[Literal["upstream", "strict"], record.BarResult]
     agreement: float
     excused: int

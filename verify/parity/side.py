@@ -156,6 +156,9 @@ def state_head(job: jobs.Job, head: heads.Head, revision: str) -> jobs.Job:
     return state_labels(job, heads.labels_of(head.decoder), point.thresholds if point else (), revision)
 
 
+UNSTATED = "unstated"  # by the system that was asked; what the jobs file means may be another
+
+
 def state_labels(job: jobs.Job, labels: Sequence[str], thresholds: Sequence[float], revision: str) -> jobs.Job:
     """Give a job with a model's labels and thresholds.
 
@@ -166,7 +169,7 @@ def state_labels(job: jobs.Job, labels: Sequence[str], thresholds: Sequence[floa
         raise _no_model(job, f"the labels {', '.join(labels)}", ", ".join(job.labels))
     known = tuple(labels) or job.labels
     points = tuple(thresholds) if len(thresholds) == len(known) else ()
-    return msgspec.structs.replace(job, labels=known, thresholds=points, revision=revision or job.revision)
+    return msgspec.structs.replace(job, labels=known, thresholds=points, revision=revision or UNSTATED)
 
 
 def find_entry(table: model_table.ModelTable, name: str) -> model_table.ModelEntry | None:

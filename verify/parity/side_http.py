@@ -11,10 +11,11 @@ from typing import Any
 import msgspec
 
 from vela.graphs import model_table
-from vela.verify.parity import connection, inputs, jobs, lines, side
+from vela.verify.parity import connection, inputs, jobs, lines, pairing, side
 
 # Of one input: too long, too large, of another kind; or one on which the server fails, which it says and lives on.
 REJECTED = (400, 413, 500)
+SERVER_FAILED = 500
 PATHS = {"embedding": "/v1/embeddings", "rerank": "/v1/rerank"}
 
 
@@ -132,6 +133,8 @@ class HttpAnswerer:
             raise self.server.refused(found, path)
         # A quotation mark inside a JSON string is escaped, so these bytes are a field's name.
         is_answered = found.status == 200 and b'"error":' not in found.body
+        if found.status == 200 and not is_answered:
+            is_answered = self._read(found, path).error is None  # null is no error
         return side.Call(found.latency_ns, lambda: self._read(found, path), is_answered)
 
     def _body(self, given: inputs.Given) -> dict[str, Any]:
@@ -155,6 +158,9 @@ class HttpAnswerer:
             problem = connection.problem_of(found.body)
             if problem is None:
                 raise self.server.failed(f"status {found.status} without an error's code", path)
+            if found.status >= SERVER_FAILED and problem.code not in pairing.FAULTS:
+                # Whatever another server calls it: it failed, and did not refuse the input.
+                problem = lines.Problem("internal_error", f"{problem.code}: {problem.message}")
             return side.Reply(error=problem)
         try:
             body = _decode(found.body)
@@ -162,7 +168,7 @@ class HttpAnswerer:
                 result: Any = {"results": body["results"]}
             else:
                 (result,) = body["data" if self.job.kind == "embedding" else "results"]
-            if "error" in result:
+            if isinstance(result, dict) and result.get("error") is not None:
                 return side.Reply(error=msgspec.convert(result["error"], lines.Problem))
             msgspec.convert(result, lines.RESULTS[self.job.kind])  # a reader takes nothing else
         except (msgspec.MsgspecError, ValueError, KeyError, TypeError, OverflowError, RecursionError) as cause:

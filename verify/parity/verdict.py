@@ -73,7 +73,9 @@ def judge_job(tally: Tally) -> record.BarResult:
     """Say whether a job meets a bar; one of which nothing was compared meets none."""
     reasons = tuple(_reasons(tally))
     if not tally.pairing.compared:
-        return record.BarResult(tally.bar.name, "not_compared", (_nothing(tally.pairing), *reasons))
+        # What only one side answers is a disagreement, also where that is all of it.
+        overall: record.Verdict = "failed" if reasons else "not_compared"
+        return record.BarResult(tally.bar.name, overall, (_nothing(tally.pairing), *reasons))
     return record.BarResult(tally.bar.name, "failed" if reasons else "passed", reasons)
 
 

@@ -83,6 +83,20 @@ def test_each_input_is_asked_twice_in_order_and_the_first_answer_is_kept(tmp_pat
     assert {"processor", "system", "vela"} <= {*header["context"]}
 
 
+def test_a_side_that_answers_once_and_fails_the_other_time_ends_the_run(tmp_path):
+    class Wavering(Asked):
+        def ask(self, given):
+            found = super().ask(given)
+            if len(self.calls) != 4:
+                return found
+            failed = side.Reply(error=lines.Problem("internal_error"))
+            return side.Call(1, lambda: failed, is_answered=False)
+
+    with pytest.raises(errors.EngineError, match="internal_error to b once, and an answer the other time"):
+        record(tmp_path / "out", Wavering())
+    assert not (tmp_path / "out").exists()
+
+
 def test_the_header_states_what_the_model_says_of_itself(tmp_path):
     record(tmp_path / "out", Asked())
 

@@ -78,7 +78,28 @@ def test_each_mode_has_its_route_and_body(fake, system, asked, given, path, body
     }
 
 
-@pytest.mark.parametrize("status", [400, 413, 500])
+def test_an_error_that_is_null_is_none(fake, system):
+    fake.say({"results": [{"probabilities": [0.5, 0.5], "error": None}]})
+
+    assert system.open(job()).ask(TEXT).is_answered
+    assert ask(system).error is None
+
+
+@pytest.mark.parametrize("code", ["server_error", "EngineDead", "invalid_request"])
+def test_a_server_that_failed_refused_nothing_whatever_it_calls_it(fake, system, code):
+    fake.say({"error": {"code": code, "message": "CUDA error"}}, 500)
+
+    assert ask(system).error.code == "internal_error"
+    assert ask(system).error.message == f"{code}: CUDA error"
+
+
+@pytest.mark.parametrize("url", ["http://a..b:80", f"http://{'a' * 64}:80", "http://127.0.0.1:80/é"])
+def test_an_address_that_no_name_server_takes_is_refused(url):
+    with pytest.raises(errors.VerificationError, match=r"--url"):
+        connection.Server(url, {})
+
+
+@pytest.mark.parametrize("status", [400, 413])
 def test_what_a_server_refuses_of_an_input_is_an_answer_with_its_code(fake, system, status):
     fake.say(REFUSAL, status)
 
@@ -168,7 +189,7 @@ def test_a_server_without_the_model_is_refused_with_what_it_has(fake, system):
 def test_a_server_without_a_list_is_asked_for_the_model_by_its_short_name(fake, system, models):
     fake.models = models
 
-    assert system.state(job()).revision == "stated"
+    assert system.state(job()).revision == "unstated"
     ask(system)
     assert fake.asked[0][1]["model"] == "shield"
 

@@ -137,6 +137,26 @@ def test_probabilities_of_spans_are_compared_where_the_sets_differ(recorded):
     assert "|Δp| 0.7 > 0.002 on p0999" in strict(found).reasons[0]
 
 
+def test_inputs_that_were_read_otherwise_fail_the_job(recorded):
+    def read(tokens, windows=None):
+        return spans(("AGE", 0, 2, 0.9)) | {"input": {"tokens": 900, "processed_tokens": tokens, "windows": windows}}
+
+    same = recorded.compare("token_windows", [read(900, 3)], [read(900, 3)])
+    fewer = recorded.compare("token_windows", [read(900, 3)], [read(900, 2)])
+    cut = recorded.compare("tokens", [read(512)], [read(510)])
+
+    assert strict(same).verdict == "passed"
+    assert fewer.vela.verdicts == cut.vela.verdicts == {"upstream": "failed", "strict": "failed"}
+    assert "read otherwise: 900 tokens in 2 windows for 900 tokens in 3 windows" in strict(fewer).reasons[0]
+
+
+def test_a_side_that_rejects_everything_fails_and_its_quickness_is_no_latency(recorded):
+    found = recorded.compare("sequence", [CLEAR] * 2, [{"error": {"code": "max_length_exceeded"}}] * 2)
+
+    assert found.vela.verdicts == {"upstream": "failed", "strict": "failed"}
+    assert found.jobs[0].latency_ms.runtime.p50 is None
+
+
 def test_spans_of_one_label_and_place_are_compared_each_with_its_own(recorded):
     twice = spans(("AGE", 0, 2, 0.9), ("AGE", 0, 2, 0.3))  # two bytes of one character
     other = spans(("AGE", 0, 2, 0.9), ("AGE", 0, 2, 0.5))
