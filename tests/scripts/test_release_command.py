@@ -85,7 +85,11 @@ def test_a_release_that_was_killed_goes_on_and_keeps_what_it_proved(
 
 def test_an_interrupted_release_says_how_it_goes_on(checkpoints: dict[str, Path], tmp_path: Path) -> None:
     running = subprocess.Popen(
-        command(checkpoints, tmp_path), stderr=subprocess.PIPE, text=True, start_new_session=True
+        command(checkpoints, tmp_path),
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # whoever runs tests in background ignores it
     )
     for line in running.stderr or ():
         if "tiny-guard: export" in line:

@@ -27,6 +27,7 @@ def test_the_gate_writes_the_report_that_the_report_command_writes_again(copied,
 
 def test_the_report_of_a_failed_graph_is_written_before_the_gate_exits(copied, vela, checkpoints, tmp_path):
     bundle, target = copied[SAMPLE], tmp_path / "out" / "failed.html"
+    (bundle / REPORT).unlink()
     path = bundle / "portable-b1-s64.onnx"
     content = path.read_bytes()
     path.unlink()
@@ -45,6 +46,7 @@ def test_the_report_of_a_failed_graph_is_written_before_the_gate_exits(copied, v
 
 def test_no_report_is_written_where_none_is_wanted(copied, vela, checkpoints):
     bundle = copied[SAMPLE]
+    (bundle / REPORT).unlink()
 
     status, _, err = vela("verify-graph", str(bundle), "--checkpoint", str(checkpoints[SAMPLE]), "--no-html", *SHORT)
 
